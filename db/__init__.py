@@ -1,0 +1,1 @@
+"""The database: tables, migrations, and the only statements that touch the trail."""
