@@ -1,0 +1,130 @@
+"""One action, as its records tell it. Finished actions are not kept in memory but folded when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from app.chain.record import VerifiedRecord
+from app.chain.strict import JsonObject, JsonValue
+from app.errors import FormatError, OrderError
+from app.guard.fields import FieldError, integer, one_of, optional_text, optional_uuid, text
+from app.guard.state import (
+    ACTION_ALLOWED,
+    ACTION_DENIED,
+    ACTION_REJECTED,
+    ACTION_REQUESTED,
+    APPROVAL_REQUIRED,
+    OUTCOME,
+)
+from app.guard.words import ActionStatus, OutcomeStatus
+
+
+class Action(msgspec.Struct, frozen=True):
+    """An action with where it stands. ``cost`` is what is or would be charged."""
+
+    action_id: str
+    tool: str
+    input: JsonValue
+    cost: int
+    status: ActionStatus = ActionStatus.REQUESTED
+    outcome: OutcomeStatus | None = None
+    session_id: UUID | None = None
+    parent_id: UUID | None = None
+    thought_process: str | None = None
+
+    def to_json(self) -> JsonObject:
+        """``{action_id, tool, input, cost, status, outcome}``, with session_id and parent_id when set."""
+        body: JsonObject = {
+            "action_id": self.action_id,
+            "tool": self.tool,
+            "input": self.input,
+            "cost": self.cost,
+            "status": self.status.value,
+            "outcome": None if self.outcome is None else self.outcome.value,
+        }
+        if self.session_id is not None:
+            body["session_id"] = str(self.session_id)
+        if self.parent_id is not None:
+            body["parent_id"] = str(self.parent_id)
+        return body
+
+
+_MAY_BECOME: dict[str, tuple[frozenset[ActionStatus], ActionStatus]] = {
+    APPROVAL_REQUIRED: (
+        frozenset({ActionStatus.REQUESTED, ActionStatus.PENDING_APPROVAL}),
+        ActionStatus.PENDING_APPROVAL,
+    ),
+    ACTION_ALLOWED: (
+        frozenset({ActionStatus.REQUESTED, ActionStatus.PENDING_APPROVAL}),
+        ActionStatus.ALLOWED,
+    ),
+    ACTION_DENIED: (
+        frozenset({ActionStatus.REQUESTED, ActionStatus.PENDING_APPROVAL}),
+        ActionStatus.DENIED,
+    ),
+    ACTION_REJECTED: (frozenset({ActionStatus.PENDING_APPROVAL}), ActionStatus.DENIED),
+    OUTCOME: (frozenset({ActionStatus.ALLOWED, ActionStatus.COMPLETED}), ActionStatus.COMPLETED),
+}
+"""From which statuses each kind may follow, and to which it leads."""
+
+
+def fold_action(records: Iterable[VerifiedRecord]) -> Action:
+    """Folds the records that carry one action's id, in the order of ``seq``.
+
+    Raises:
+        OrderError: the records are not in order.
+        FormatError: they do not begin with the request, are of another action, or contradict each other.
+    """
+    action: Action | None = None
+    seq = -1
+    for record in records:
+        if record.seq <= seq:
+            raise OrderError(f"comes after {seq}", seq=record.seq)
+        seq = record.seq
+        action = _step(action, record)
+    if action is None:
+        raise FormatError("an action without a record")
+    return action
+
+
+def may_report(action: Action) -> bool:
+    """Whether an outcome may follow: once, and once more after ``unknown``."""
+    return action.status is ActionStatus.ALLOWED or action.outcome is OutcomeStatus.UNKNOWN
+
+
+def _step(action: Action | None, record: VerifiedRecord) -> Action:
+    try:
+        return _requested(record) if action is None else _next(action, record)
+    except FieldError as error:
+        raise FormatError(f"{record.kind}: {error}", seq=record.seq) from error
+
+
+def _requested(record: VerifiedRecord) -> Action:
+    if record.kind != ACTION_REQUESTED:
+        raise FormatError("the action's request is missing", seq=record.seq)
+    payload = record.payload
+    return Action(
+        action_id=text(payload, "action_id"),
+        tool=text(payload, "tool"),
+        input=payload.get("input"),
+        cost=integer(payload, "cost"),
+        session_id=optional_uuid(payload, "session_id"),
+        parent_id=optional_uuid(payload, "parent_id"),
+        thought_process=optional_text(payload, "thought_process"),
+    )
+
+
+def _next(action: Action, record: VerifiedRecord) -> Action:
+    before, after = _MAY_BECOME.get(record.kind, (frozenset(), action.status))
+    if text(record.payload, "action_id") != action.action_id or action.status not in before:
+        raise FormatError(f"{record.kind} does not follow on {action.action_id}", seq=record.seq)
+    if record.kind != OUTCOME:
+        return replace(action, status=after)
+    status = one_of(record.payload, "status", OutcomeStatus)
+    if not may_report(action) or status is action.outcome:
+        raise FormatError(f"a second outcome of {action.action_id}", seq=record.seq)
+    return replace(action, status=after, outcome=status)

@@ -1,0 +1,182 @@
+"""What callers send to the guard, read exactly. Members that are not ours are ignored.
+
+An optional member may be absent or null. Each ``parse`` takes the value of a strictly parsed body and
+raises ``BadRequestError`` with the member's name, such as ``cost: must be an integer >= 0`` (case G13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from app.chain.strict import JsonValue
+from app.errors import BadRequestError
+from app.guard.fields import (
+    MAX_NAME_CHARS,
+    MAX_TOOL_CHARS,
+    FieldError,
+    as_object,
+    one_of,
+    optional_integer,
+    optional_one_of,
+    optional_text,
+    optional_uuid,
+    text,
+)
+from app.guard.words import OutcomeStatus, Severity
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _bad_request(parse: Callable[_P, _R]) -> Callable[_P, _R]:
+    @wraps(parse)
+    def parsed(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return parse(*args, **kwargs)
+        except FieldError as error:
+            raise BadRequestError(str(error)) from error
+
+    return parsed
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A request to act. ``cost`` raises the charge above the rule's, never lowers it."""
+
+    tool: str
+    input: JsonValue = None
+    cost: int | None = None
+    session_id: UUID | None = None
+    parent_id: UUID | None = None
+    thought_process: str | None = None
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> Ask:
+        """Reads ``{tool, input?, cost?, session_id?, parent_id?, thought_process?}``."""
+        return _ask(value)
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """A person's yes to a pending action."""
+
+    approver: str
+    note: str | None = None
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> Approval:
+        """Reads ``{approver, note?}``."""
+        return _approval(value)
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A person's no to a pending action; ``scar`` says whether and how much asking counts."""
+
+    approver: str
+    reason: str
+    scar: Severity | None = None
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> Rejection:
+        """Reads ``{approver, reason, scar?}``."""
+        return _rejection(value)
+
+
+class OutcomeReport(msgspec.Struct, frozen=True):
+    """How an allowed action went."""
+
+    status: OutcomeStatus
+    detail: str = ""
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> OutcomeReport:
+        """Reads ``{status, detail?}``."""
+        return _outcome(value)
+
+
+class ScarReport(msgspec.Struct, frozen=True):
+    """A scar given by an operator or a monitor."""
+
+    severity: Severity
+    reason: str
+    action_id: str | None = None
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> ScarReport:
+        """Reads ``{severity, reason, action_id?}``."""
+        return _scar(value)
+
+
+class Termination(msgspec.Struct, frozen=True):
+    """The kill switch."""
+
+    reason: str
+    by: str
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> Termination:
+        """Reads ``{reason, by}``."""
+        return _termination(value)
+
+
+@_bad_request
+def _ask(value: JsonValue) -> Ask:
+    source = as_object(value, "body")
+    return Ask(
+        tool=text(source, "tool", low=1, high=MAX_TOOL_CHARS),
+        input=source.get("input"),
+        cost=optional_integer(source, "cost"),
+        session_id=optional_uuid(source, "session_id"),
+        parent_id=optional_uuid(source, "parent_id"),
+        thought_process=optional_text(source, "thought_process"),
+    )
+
+
+@_bad_request
+def _approval(value: JsonValue) -> Approval:
+    source = as_object(value, "body")
+    return Approval(
+        approver=text(source, "approver", low=1, high=MAX_NAME_CHARS),
+        note=optional_text(source, "note"),
+    )
+
+
+@_bad_request
+def _rejection(value: JsonValue) -> Rejection:
+    source = as_object(value, "body")
+    return Rejection(
+        approver=text(source, "approver", low=1, high=MAX_NAME_CHARS),
+        reason=text(source, "reason"),
+        scar=optional_one_of(source, "scar", Severity),
+    )
+
+
+@_bad_request
+def _outcome(value: JsonValue) -> OutcomeReport:
+    source = as_object(value, "body")
+    return OutcomeReport(
+        status=one_of(source, "status", OutcomeStatus),
+        detail=optional_text(source, "detail") or "",
+    )
+
+
+@_bad_request
+def _scar(value: JsonValue) -> ScarReport:
+    source = as_object(value, "body")
+    return ScarReport(
+        severity=one_of(source, "severity", Severity),
+        reason=text(source, "reason"),
+        action_id=optional_text(source, "action_id"),
+    )
+
+
+@_bad_request
+def _termination(value: JsonValue) -> Termination:
+    source = as_object(value, "body")
+    return Termination(
+        reason=text(source, "reason"),
+        by=text(source, "by", low=1, high=MAX_NAME_CHARS),
+    )

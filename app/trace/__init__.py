@@ -1,0 +1,1 @@
+"""Trace trees: nodes and the fragments in which they are recorded. Pure."""
