@@ -1,0 +1,16 @@
+-- What belongs to the database itself. Neither CREATE DATABASE … TEMPLATE nor a dump (without --create)
+-- carries it, so that it is said again at every bootstrap.
+CREATE SCHEMA IF NOT EXISTS trails AUTHORIZATION trails_owner;
+REVOKE ALL ON SCHEMA trails FROM PUBLIC;
+GRANT USAGE ON SCHEMA trails TO trails_app, trails_auditor;
+DO $$
+DECLARE
+    here text := pg_catalog.current_database();
+BEGIN
+    EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', here);
+    EXECUTE format('GRANT CONNECT ON DATABASE %I TO trails_owner, trails_app, trails_auditor', here);
+    -- For the database, not for single roles: a login does not inherit the settings of its group, and the
+    -- auditors' queries name their tables without the schema.
+    EXECUTE format('ALTER DATABASE %I SET search_path = trails', here);
+END
+$$;

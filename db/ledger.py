@@ -1,0 +1,243 @@
+"""What the ledger asks of the database: appending rows and reading them back.
+
+Rows are evidence as read, not yet verified: ``app.ledger`` verifies them before anything is decided on
+them. Every function takes a pool, or a connection inside ``db.pool.tenant_transaction`` that names the
+tenant. Errors are those of ``db.errors.translate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import asyncpg.pool
+import msgspec
+
+from db.errors import translate
+from db.pool import Connection, Pool, tenant_setting, tenant_transaction
+from db.sql import statements
+
+CHUNK: Final = 1_000
+"""Rows fetched at a time when a whole chain is read: bounds memory at some MiB."""
+
+_TRAIL: Final = statements("trail")
+_REGISTRY: Final = statements("registry")
+_SESSION: Final = statements("session")
+
+
+class TrailRow(msgspec.Struct, frozen=True):
+    """One record as the table holds it; times are aware, UTC. Columns in the order of the statements."""
+
+    tenant_id: UUID
+    agent_id: str
+    log_uuid: UUID
+    seq: int
+    kind: str
+    actor: str
+    session_id: UUID
+    created_at: datetime
+    prev_hash: str
+    hash: str
+    signature: str
+    key_id: str
+    idempotency_key: str | None
+    signed_text: str
+
+
+class ChainRow(msgspec.Struct, frozen=True):
+    """One chain of the registry."""
+
+    tenant_id: UUID
+    agent_id: str
+    log_uuid: UUID
+    guarded: bool
+    created_at: datetime
+
+
+class TenantRow(msgspec.Struct, frozen=True):
+    """One tenant."""
+
+    tenant_id: UUID
+    slug: str
+    name: str
+    created_at: datetime
+
+
+class SigningKeyRow(msgspec.Struct, frozen=True):
+    """One signing key of a tenant; the secret is sealed under the master key."""
+
+    tenant_id: UUID
+    key_id: str
+    public_key: str
+    sealed_secret: bytes
+    created_at: datetime
+
+
+async def append(source: Pool | Connection, rows: Sequence[TrailRow], *, chains: Sequence[ChainRow] = ()) -> None:
+    """Appends all of ``rows``, and registers ``chains`` before them, or does nothing at all.
+
+    One statement: with a pool it is one transaction and one round trip. Rows may belong to any number of
+    chains and tenants; those of one chain stand in order of ``seq``.
+
+    Raises:
+        StaleChainError: a ``seq`` is taken, or its predecessor is missing.
+        DuplicateKeyError: an idempotency key stands in its chain already.
+        AgentExistsError: the id of one of ``chains`` is taken (which one is known if there is one only).
+        UnavailableError: nothing is known to be written; read before deciding again.
+    """
+    if not rows:
+        return
+    tenants = tenant_setting(*dict.fromkeys(row.tenant_id for row in rows))
+    arguments = [tenants, *_columns(rows)]
+    statement = _TRAIL["append"]
+    if chains:
+        statement = _TRAIL["append_with_chains"]
+        arguments += _columns(chains)
+    with translate(chains[0].agent_id if len(chains) == 1 else ""):
+        await source.execute(statement, *arguments)
+
+
+async def head(source: Pool | Connection, tenant_id: UUID, log_uuid: UUID) -> tuple[int, str] | None:
+    """``(seq, hash)`` of the chain's newest record; None for a chain without records."""
+    row = await _fetchrow(source, tenant_id, _TRAIL["head"], tenant_id, log_uuid)
+    return None if row is None else (row["seq"], row["hash"])
+
+
+async def records(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, *, after: int = -1, limit: int = CHUNK
+) -> list[TrailRow]:
+    """At most ``limit`` records with ``seq`` above ``after``, in order."""
+    return await _trail_rows(source, tenant_id, _TRAIL["records"], tenant_id, log_uuid, after, limit)
+
+
+async def each_chunk(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, *, after: int = -1, size: int = CHUNK
+) -> AsyncIterator[list[TrailRow]]:
+    """All records with ``seq`` above ``after``, in order, in lists of at most ``size``.
+
+    With a pool, each list is a transaction of its own: no transaction stays open while the caller works.
+    """
+    while chunk := await records(source, tenant_id, log_uuid, after=after, limit=size):
+        yield chunk
+        if len(chunk) < size:
+            return
+        after = chunk[-1].seq
+
+
+async def row_at(source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, seq: int) -> TrailRow | None:
+    """The record at ``seq``, if there is one."""
+    return _first(await _trail_rows(source, tenant_id, _TRAIL["row_at"], tenant_id, log_uuid, seq))
+
+
+async def by_idempotency(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, key: str
+) -> TrailRow | None:
+    """The record that carries the idempotency key (64 hex digits), if there is one."""
+    return _first(await _trail_rows(source, tenant_id, _TRAIL["by_idempotency"], tenant_id, log_uuid, key))
+
+
+async def action_rows(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, action_id: str
+) -> list[TrailRow]:
+    """All records of one action of the guard, in order of ``seq``."""
+    return await _trail_rows(source, tenant_id, _TRAIL["action_rows"], tenant_id, log_uuid, action_id)
+
+
+async def scar_rows(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, upto_seq: int
+) -> list[TrailRow]:
+    """All scars with ``seq`` up to and including ``upto_seq``, in order."""
+    return await _trail_rows(source, tenant_id, _TRAIL["scar_rows"], tenant_id, log_uuid, upto_seq)
+
+
+async def chain(source: Pool | Connection, tenant_id: UUID, agent_id: str) -> ChainRow | None:
+    """The registry's row of one agent."""
+    row = await _fetchrow(source, tenant_id, _REGISTRY["chain"], tenant_id, agent_id)
+    return None if row is None else ChainRow(*row)
+
+
+async def chains(source: Pool | Connection, tenant_id: UUID) -> list[ChainRow]:
+    """All chains of a tenant, by agent id."""
+    return [ChainRow(*row) for row in await _fetch(source, tenant_id, _REGISTRY["chains"], tenant_id)]
+
+
+async def add_tenant(source: Pool | Connection, row: TenantRow) -> bool:
+    """Adds a tenant; False when one of this id is there already.
+
+    Raises:
+        ConflictError: another tenant has this slug.
+    """
+    async with _for_tenant(source, row.tenant_id) as connection:
+        return _added(await connection.execute(_REGISTRY["add_tenant"], *msgspec.structs.astuple(row)))
+
+
+async def tenant(source: Pool | Connection, tenant_id: UUID) -> TenantRow | None:
+    """One tenant by its id."""
+    row = await _fetchrow(source, tenant_id, _REGISTRY["tenant"], tenant_id)
+    return None if row is None else TenantRow(*row)
+
+
+async def tenant_by_slug(pool: Pool, slug: str) -> TenantRow | None:
+    """One tenant by its slug. Sees that row alone."""
+    async with tenant_transaction(pool) as connection:
+        await connection.execute(_SESSION["name_slug"], slug)
+        row = await connection.fetchrow(_REGISTRY["tenant_by_slug"], slug)
+    return None if row is None else TenantRow(*row)
+
+
+async def add_signing_key(source: Pool | Connection, row: SigningKeyRow) -> bool:
+    """Adds a key of a tenant; False when it is there already."""
+    async with _for_tenant(source, row.tenant_id) as connection:
+        return _added(await connection.execute(_REGISTRY["add_signing_key"], *msgspec.structs.astuple(row)))
+
+
+async def signing_keys(source: Pool | Connection, tenant_id: UUID) -> list[SigningKeyRow]:
+    """All keys of a tenant, oldest first."""
+    return [SigningKeyRow(*row) for row in await _fetch(source, tenant_id, _REGISTRY["signing_keys"], tenant_id)]
+
+
+@asynccontextmanager
+async def _for_tenant(source: Pool | Connection, tenant_id: UUID) -> AsyncIterator[Connection]:
+    """The caller's own transaction, or a new one for ``tenant_id``."""
+    if isinstance(source, asyncpg.Pool):
+        async with tenant_transaction(source, tenant_id) as connection:
+            yield connection
+        return
+    with translate():
+        yield source
+
+
+async def _fetch(source: Pool | Connection, tenant_id: UUID, statement: str, *args: object) -> list[asyncpg.Record]:
+    async with _for_tenant(source, tenant_id) as connection:
+        return await connection.fetch(statement, *args)
+
+
+async def _fetchrow(
+    source: Pool | Connection, tenant_id: UUID, statement: str, *args: object
+) -> asyncpg.Record | None:
+    async with _for_tenant(source, tenant_id) as connection:
+        return await connection.fetchrow(statement, *args)
+
+
+async def _trail_rows(
+    source: Pool | Connection, tenant_id: UUID, statement: str, *args: object
+) -> list[TrailRow]:
+    return [TrailRow(*row) for row in await _fetch(source, tenant_id, statement, *args)]
+
+
+def _first(rows: list[TrailRow]) -> TrailRow | None:
+    return rows[0] if rows else None
+
+
+def _added(status: str) -> bool:
+    """Whether the command's status ("INSERT 0 1") tells of a row."""
+    return status.endswith(" 1")
+
+
+def _columns(rows: Sequence[msgspec.Struct]) -> list[list[Any]]:
+    """Rows turned into one list a column, as ``unnest`` takes them."""
+    return [list(column) for column in zip(*map(msgspec.structs.astuple, rows), strict=True)]

@@ -1,0 +1,299 @@
+"""Roles, schema and migrations: what an administrator's connection does before the service starts.
+
+Everything here blocks and talks to the database over psycopg; asynchronous callers use
+``asyncio.to_thread``. Any number of processes may start at once (case P38): one transaction-level
+advisory lock on a direct connection lets one of them migrate, the others wait a bounded time and find
+the work done. No lock outlives its transaction (case P16).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import URL, Connection, create_engine, make_url
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.pool import NullPool
+
+from app.errors import StartupError
+from db.schema import APP_ROLE, AUDITOR_ROLE, OWNER_ROLE, REVISION, REVISIONS, SCHEMA
+
+if TYPE_CHECKING:
+    import asyncpg
+    import asyncpg.pool
+    from alembic.config import Config
+
+WAIT_MILLISECONDS: Final = 60_000
+"""How long a starter waits for another one that is migrating."""
+
+STATEMENT_MILLISECONDS: Final = 300_000
+"""Bound on one statement of a migration; building an index on a large table is the longest."""
+
+CONNECT_SECONDS: Final = 10
+"""Bound on reaching the server."""
+
+_ADVISORY_LOCK: Final = 0x7472_6169_6C73_0001
+"""Key of the migration lock: "trails" and a number, so that it meets nobody else's."""
+
+_RETRIES: Final = 10
+"""Attempts at changing shared catalogs, which two databases of one cluster may do at the same moment."""
+
+_SCRAM_ITERATIONS: Final = 4096
+
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_CONCURRENT_CATALOG_CHANGE: Final = frozenset({"XX000", "40001", "40P01", "23505", "42710", "42P06"})
+
+
+def bootstrap(admin_url: str, *, app_password: str) -> None:
+    """Makes roles, privileges and schema as far as they are missing, then migrates to the newest revision.
+
+    Args:
+        admin_url: ``postgresql://`` URL of a role that may create roles and owns the database (or of a
+            superuser).
+        app_password: the password that ``trails_app`` gets; printable ASCII. It is sent as a SCRAM
+            verifier, so that no server log can hold it.
+
+    Raises:
+        StartupError: the server cannot be reached, refuses, or another process migrates for too long.
+    """
+    with _reported():
+        for attempt in range(1, _RETRIES + 1):
+            try:
+                _prepare(admin_url, app_password)
+                break
+            except DBAPIError as error:
+                if sqlstate(error) not in _CONCURRENT_CATALOG_CHANGE or attempt == _RETRIES:
+                    raise
+    migrate(admin_url)
+
+
+def migrate(admin_url: str, revision: str = "head") -> None:
+    """Migrates to ``revision``; does nothing when that is reached.
+
+    Raises:
+        StartupError: as for ``bootstrap``, or the database knows newer migrations than this program.
+    """
+    from alembic import command  # noqa: PLC0415  the service starts without loading Alembic
+
+    with _reported(), connected(admin_url) as connection, connection.begin():
+        enter_migration(connection)
+        _refuse_unknown(current_revision(connection))
+        command.upgrade(_config(connection), revision)
+
+
+def downgrade(admin_url: str, revision: str = "base") -> None:
+    """Goes back to ``revision``, which removes tables with all their records. For development.
+
+    Raises:
+        StartupError: as for ``migrate``.
+    """
+    from alembic import command  # noqa: PLC0415  the service starts without loading Alembic
+
+    with _reported(), connected(admin_url) as connection, connection.begin():
+        enter_migration(connection)
+        command.downgrade(_config(connection), revision)
+
+
+def current_revision(connection: Connection) -> str | None:
+    """The revision that the database is at; None when it was never migrated."""
+    known = connection.exec_driver_sql(f"SELECT to_regclass('{SCHEMA}.alembic_version') IS NOT NULL").scalar()
+    if not known:
+        return None
+    found = connection.exec_driver_sql(f"SELECT version_num FROM {SCHEMA}.alembic_version").scalar()  # noqa: S608  a constant
+    return None if found is None else str(found)
+
+
+async def check_revision(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy) -> None:
+    """Refuses a schema that is older or newer than what this program knows.
+
+    Raises:
+        StartupError: the message says which of the two, and what to do.
+    """
+    found: str | None = None
+    if await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{SCHEMA}.alembic_version"):
+        found = await connection.fetchval(f"SELECT version_num FROM {SCHEMA}.alembic_version")  # noqa: S608  a constant
+    _refuse_unknown(found)
+    if found != REVISION:
+        raise StartupError(
+            f"schema behind: the database is at revision {found or 'none'}, this program needs {REVISION}; "
+            "run trails migrate"
+        )
+
+
+def _refuse_unknown(found: str | None) -> None:
+    if found is not None and found not in REVISIONS:
+        raise StartupError(
+            f"schema ahead: this program knows revisions up to {REVISION}, the database is at {found}; "
+            "run a newer version of this program"
+        )
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Connection]:
+    """A direct connection (psycopg) to ``url`` with an empty search path; closed afterwards."""
+    engine = create_engine(
+        driver_url(url),
+        poolclass=NullPool,
+        connect_args={
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": "trails-migrate",
+            "options": "-c search_path=pg_catalog",
+        },
+    )
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def enter_migration(connection: Connection) -> None:
+    """Waits for other migrators, then becomes the owner role with time-outs, for this transaction.
+
+    The lock is the transaction's: a migrator that dies leaves nothing behind.
+    """
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_MILLISECONDS}")
+    connection.exec_driver_sql(f"SET LOCAL statement_timeout = {STATEMENT_MILLISECONDS}")
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+    # Tables in use are not waited for long: behind a waiting ALTER TABLE every reader queues.
+    connection.exec_driver_sql("SET LOCAL lock_timeout = 5000")
+    connection.exec_driver_sql(f"SET LOCAL ROLE {OWNER_ROLE}")
+
+
+def driver_url(url: str) -> URL:
+    """``url`` for SQLAlchemy with the psycopg driver.
+
+    Raises:
+        StartupError: not a PostgreSQL URL.
+    """
+    parsed = parse_url(url)
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+def parse_url(url: str) -> URL:
+    """Parses a database URL; errors never show it, since it holds a password.
+
+    Raises:
+        StartupError: not a PostgreSQL URL.
+    """
+    try:
+        parsed = make_url(url)
+    except Exception as error:  # noqa: BLE001  SQLAlchemy's parse errors quote the URL with its password
+        raise StartupError(f"the database URL cannot be read ({type(error).__name__})") from None
+    if parsed.get_backend_name() not in {"postgresql", "postgres"}:
+        raise StartupError("the database URL must begin with postgresql://")
+    return parsed.set(drivername="postgresql")
+
+
+def app_url(admin_url: str, app_password: str) -> str:
+    """The service's own URL on the same server and database: role ``trails_app`` with ``app_password``."""
+    return with_login(admin_url, APP_ROLE, app_password)
+
+
+def with_login(url: str, user: str, password: str) -> str:
+    """``url`` with another user and password."""
+    return parse_url(url).set(username=user, password=password).render_as_string(hide_password=False)
+
+
+def scram_verifier(password: str, salt: bytes | None = None) -> str:
+    """What PostgreSQL stores for ``password`` (RFC 5803), computed here so that the password stays here.
+
+    Raises:
+        StartupError: the password is empty or not printable ASCII (which needs no SASLprep).
+    """
+    if not password or not all(" " <= char <= "~" for char in password):
+        raise StartupError("the password of the service's role must be printable ASCII and not empty")
+    salt = secrets.token_bytes(16) if salt is None else salt
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _SCRAM_ITERATIONS)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    salt64, stored64, server64 = (base64.b64encode(part).decode("ascii") for part in (salt, stored, server))
+    return f"SCRAM-SHA-256${_SCRAM_ITERATIONS}:{salt64}${stored64}:{server64}"
+
+
+def _prepare(admin_url: str, app_password: str) -> None:
+    """Roles, schema and what a database does not inherit from its template, in one transaction."""
+    verifier = scram_verifier(app_password)
+    with connected(admin_url) as connection, connection.begin():
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_MILLISECONDS}")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+        connection.exec_driver_sql(_sql("roles"))
+        connection.exec_driver_sql(f"ALTER ROLE {APP_ROLE} PASSWORD '{verifier}'")
+        prepare_database(connection)
+
+
+def prepare_database(connection: Connection) -> None:
+    """Privileges and settings of the connected database itself: neither a template nor a dump carries them."""
+    connection.exec_driver_sql(_sql("database"))
+
+
+def _sql(name: str) -> str:
+    return (Path(__file__).parent / "bootstrap" / f"{name}.sql").read_text("utf-8")
+
+
+def _config(connection: Connection) -> Config:
+    """Alembic's configuration for a connection whose transaction is ours."""
+    from alembic.config import Config  # noqa: PLC0415  the service starts without loading Alembic
+
+    config = Config()
+    config.set_main_option("script_location", str(scripts()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def scripts() -> Path:
+    """The directory of the migrations: beside ``db`` in a checkout, inside it in an installed wheel.
+
+    Raises:
+        StartupError: the installation is incomplete.
+    """
+    here = Path(__file__).resolve().parent
+    for candidate in (here / "alembic", here.parent / "alembic"):
+        if (candidate / "env.py").is_file():
+            return candidate
+    raise StartupError("the migrations are missing from this installation; install lineage-trails again")
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """The five characters that PostgreSQL names the error with, if it came from the server."""
+    return getattr(error.orig, "sqlstate", None)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Errors of the driver become a ``StartupError`` that says what to do."""
+    try:
+        yield
+    except DBAPIError as error:
+        state = sqlstate(error)
+        if state == _LOCK_NOT_AVAILABLE:
+            reason = "another process holds the migration lock or a table for too long; try again"
+        elif isinstance(error, OperationalError) and state is None:
+            reason = "the database server cannot be reached"
+        else:
+            reason = f"the database refused (SQLSTATE {state})"
+        raise StartupError(f"cannot prepare the database: {reason}: {_first_line(error)}") from error
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().partition("\n")[0]
+
+
+__all__ = [
+    "APP_ROLE",
+    "AUDITOR_ROLE",
+    "OWNER_ROLE",
+    "app_url",
+    "bootstrap",
+    "check_revision",
+    "current_revision",
+    "downgrade",
+    "migrate",
+]

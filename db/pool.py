@@ -1,0 +1,92 @@
+"""The service's connections, and the one way to work for a tenant on them.
+
+Row security reads the setting ``trails.tenants``. It is set for a transaction, never for a session: a
+pool would hand it on to the next request (case P11). Time-outs are given when a connection opens, so that
+the ``RESET ALL`` on its return to the pool restores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import asyncpg.pool
+
+from db.errors import translate
+from db.sql import statements
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection
+    Pool = asyncpg.Pool
+
+LOCK_MILLISECONDS: Final = 5_000
+"""A writer waits this long for another one's uncommitted ``seq``, then answers "try again"."""
+
+IDLE_MILLISECONDS: Final = 30_000
+"""The server ends a transaction that a stuck process leaves open for this long."""
+
+_SQL = statements("session")
+
+
+async def create_pool(
+    url: str,
+    *,
+    min_size: int = 1,
+    max_size: int = 10,
+    command_timeout: float = 30.0,
+    connect_timeout: float = 10.0,
+    application_name: str = "trails",
+) -> Pool:
+    """Opens a pool for the role that ``url`` names (``trails_app``, for the service).
+
+    Args:
+        url: ``postgresql://`` URL.
+        min_size: connections opened at once and kept.
+        max_size: connections at most; further callers wait.
+        command_timeout: seconds for one statement, on our side; the server gives up at the same time.
+        connect_timeout: seconds for opening one connection.
+        application_name: what ``pg_stat_activity`` shows.
+
+    Raises:
+        UnavailableError: the server cannot be reached or refuses the login.
+    """
+    with translate():
+        return await asyncpg.create_pool(
+            url,
+            min_size=min_size,
+            max_size=max_size,
+            command_timeout=command_timeout,
+            timeout=connect_timeout,
+            server_settings={
+                "application_name": application_name,
+                # An answer promises a durable record, whatever the server's default is.
+                "synchronous_commit": "on",
+                "statement_timeout": str(round(command_timeout * 1000)),
+                "lock_timeout": str(LOCK_MILLISECONDS),
+                "idle_in_transaction_session_timeout": str(IDLE_MILLISECONDS),
+            },
+        )
+
+
+def tenant_setting(*tenant_ids: UUID) -> str:
+    """The value of ``trails.tenants`` that names exactly these tenants."""
+    return ",".join(str(tenant_id) for tenant_id in tenant_ids)
+
+
+@asynccontextmanager
+async def tenant_transaction(pool: Pool, *tenant_ids: UUID) -> AsyncIterator[Connection]:
+    """A transaction that sees and writes the rows of exactly ``tenant_ids``; commits at the end.
+
+    Raises:
+        UnavailableError and the other errors of ``db.errors.translate``.
+    """
+    with translate():
+        async with pool.acquire() as connection, connection.transaction():
+            await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
+            yield connection

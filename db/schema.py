@@ -1,0 +1,217 @@
+"""The tables, in one definition (DESIGN.md sections 4 and 5).
+
+Alembic compares this metadata with the migrated database (``alembic check`` finds no difference), and a
+test compares the catalog of both. What metadata cannot say (triggers, policies, grants) is in the SQL of
+the migrations alone, and ``db.checks`` compares it with the catalog snapshot at every start.
+
+Every key begins with ``tenant_id``, so that the tables can be distributed by tenant. Text in keys is
+compared bytewise (collation "C"): no order depends on the locale of a machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Computed,
+    DateTime,
+    Index,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+SCHEMA: Final = "trails"
+"""The PostgreSQL schema that holds every object of ours."""
+
+OWNER_ROLE: Final = "trails_owner"
+"""Owns schema, tables and functions; runs the migrations; nobody logs in as it."""
+
+APP_ROLE: Final = "trails_app"
+"""The service: SELECT and INSERT, nothing else."""
+
+AUDITOR_ROLE: Final = "trails_auditor"
+"""Group of the read-only SQL logins."""
+
+REVISIONS: Final = ("0001",)
+"""All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
+
+REVISION: Final = REVISIONS[-1]
+"""The migration that this program needs."""
+
+DEFAULT_TENANT_ID: Final = UUID("7261696c-7300-4000-8000-000000000001")
+"""The tenant that exists from the first start on; the service makes it, not a migration."""
+
+DEFAULT_TENANT_SLUG: Final = "default"
+"""Slug of the default tenant."""
+
+GUARD_ACTION_KINDS: Final = (
+    "action_requested",
+    "approval_required",
+    "action_allowed",
+    "action_denied",
+    "action_rejected",
+    "outcome",
+)
+"""Kinds of records that make up one action; the index that finds an action's records covers these."""
+
+_C: Final = "C"
+_HEX64: Final = "'^[0-9a-f]{64}$'"
+_ACTION_KINDS_SQL: Final = ", ".join(f"'{kind}'" for kind in GUARD_ACTION_KINDS)
+_TIMESTAMP_FORMAT: Final = """'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'"""
+_FAILED_TOOL_CALL: Final = '{"trace_tree": [{"outputs": {"status": "failed"}, "node_type": "TOOL_CALL"}]}'
+
+metadata = MetaData(schema=SCHEMA)
+"""All tables of the product."""
+
+
+def _key_text(name: str) -> Column[str]:
+    return Column(name, Text(collation=_C), nullable=False)
+
+
+def _created_at() -> Column[object]:
+    return Column("created_at", DateTime(timezone=True), nullable=False)
+
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("slug"),
+    Column("name", Text, nullable=False),
+    _created_at(),
+    PrimaryKeyConstraint("tenant_id", name="tenants_pkey"),
+    UniqueConstraint("slug", name="tenants_slug_key"),
+    CheckConstraint("slug ~ '^[a-z0-9][a-z0-9-]{0,62}$'", name="tenants_slug_format"),
+    CheckConstraint("char_length(name) BETWEEN 1 AND 200", name="tenants_name_length"),
+)
+"""Who shares this database; no tenant ever sees another's rows."""
+
+signing_keys = Table(
+    "signing_keys",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("key_id"),
+    _key_text("public_key"),
+    Column("sealed_secret", LargeBinary, nullable=False),
+    _created_at(),
+    PrimaryKeyConstraint("tenant_id", "key_id", name="signing_keys_pkey"),
+    CheckConstraint("key_id ~ '^[0-9a-f]{16}$'", name="signing_keys_key_id_format"),
+    CheckConstraint(f"public_key ~ {_HEX64}", name="signing_keys_public_key_format"),
+)
+"""The tenants' Ed25519 keys; the secret half is sealed under the master key."""
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("agent_id"),
+    Column("log_uuid", Uuid, nullable=False),
+    Column("guarded", Boolean, nullable=False),
+    _created_at(),
+    PrimaryKeyConstraint("tenant_id", "agent_id", name="agents_pkey"),
+    UniqueConstraint("tenant_id", "log_uuid", name="agents_log_uuid_key"),
+    CheckConstraint("agent_id ~ '^[A-Za-z0-9_-]{1,64}$'", name="agents_agent_id_format"),
+)
+"""The registry of chains: verification starts here, so that a chain that vanished is an error."""
+
+agent_audit_trails = Table(
+    "agent_audit_trails",
+    metadata,
+    Column(
+        "id",
+        BigInteger,
+        # A stable identifier without a sequence: it tells nobody another tenant's volume.
+        Computed("((('x'::text || substr(hash, 1, 16)))::bit(64) >> 1)::bigint", persisted=True),
+        nullable=False,
+    ),
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("agent_id"),
+    Column("log_uuid", Uuid, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    _key_text("kind"),
+    Column("actor", Text, nullable=False),
+    Column("session_id", Uuid, nullable=False),
+    _created_at(),
+    _key_text("prev_hash"),
+    _key_text("hash"),
+    _key_text("signature"),
+    _key_text("key_id"),
+    Column("idempotency_key", Text(collation=_C), nullable=True),
+    Column("signed_text", Text, nullable=False),
+    Column(
+        "trace_data",
+        JSONB,
+        Computed("((signed_text)::jsonb -> 'payload'::text)", persisted=True),
+        nullable=False,
+    ),
+    PrimaryKeyConstraint("tenant_id", "log_uuid", "seq", name="trail_pkey"),
+    CheckConstraint("seq >= 0", name="trail_seq_range"),
+    CheckConstraint("char_length(kind) BETWEEN 1 AND 64", name="trail_kind_length"),
+    # An infinite time reads as NULL in the mirror below, which a text with "timestamp": null would equal.
+    CheckConstraint("isfinite(created_at)", name="trail_created_at_finite"),
+    CheckConstraint("signature ~ '^[0-9a-f]{128}$'", name="trail_signature_format"),
+    # The hash fixes its own format, and with it that of every prev_hash (link trigger).
+    CheckConstraint(
+        "hash = encode(sha256(convert_to(E'lineage-audit-v1\\n' || signed_text, 'UTF8')), 'hex')",
+        name="trail_hash",
+    ),
+    # Containment, not equality: equality passes on NULL, and each further parse of the text costs.
+    CheckConstraint(
+        "signed_text::jsonb @> jsonb_build_object('seq', seq, 'kind', kind, 'actor', actor, "
+        "'prev_hash', prev_hash, 'timestamp', "
+        f"to_char(created_at AT TIME ZONE 'UTC', {_TIMESTAMP_FORMAT}))",
+        name="trail_mirror",
+    ),
+    CheckConstraint("jsonb_typeof(trace_data) = 'object'", name="trail_payload_object"),
+    CheckConstraint(
+        "session_id::text = lower(coalesce(trace_data ->> 'session_id', log_uuid::text))",
+        name="trail_session_id",
+    ),
+    CheckConstraint(
+        "idempotency_key IS NOT DISTINCT FROM (trace_data -> 'idempotency' ->> 'key')",
+        name="trail_idempotency_mirror",
+    ),
+    CheckConstraint(f"idempotency_key ~ {_HEX64}", name="trail_idempotency_format"),
+    # A btree cannot hold an entry of 2.7 kB or more: refuse by name, not with "index row size".
+    CheckConstraint(
+        f"kind NOT IN ({_ACTION_KINDS_SQL}) OR coalesce(char_length(trace_data ->> 'action_id'), 0) <= 64",
+        name="trail_action_id_length",
+    ),
+    Index(
+        "trail_idempotency_key",
+        "tenant_id",
+        "log_uuid",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key IS NOT NULL"),
+    ),
+    Index("trail_tenant_created_at", "tenant_id", "created_at"),
+    Index("trail_tenant_session", "tenant_id", "session_id"),
+    Index(
+        "trail_failed_tool_calls",
+        "tenant_id",
+        "created_at",
+        postgresql_where=text(f"trace_data @> '{_FAILED_TOOL_CALL}'::jsonb"),
+    ),
+    Index(
+        "trail_actions",
+        "tenant_id",
+        "log_uuid",
+        text("(trace_data ->> 'action_id')"),
+        postgresql_where=text(f"kind IN ({_ACTION_KINDS_SQL})"),
+    ),
+    Index("trail_scars", "tenant_id", "log_uuid", "seq", postgresql_where=text("kind = 'scar'")),
+)
+"""The trail: one row a record, append-only, kept honest by CHECKs and triggers."""

@@ -1,0 +1,39 @@
+-- name: add_tenant
+-- Replicas that start together all add the default tenant: one does, the others find it.
+INSERT INTO trails.tenants (tenant_id, slug, name, created_at)
+VALUES ($1, $2, $3, $4)
+ON CONFLICT (tenant_id) DO NOTHING;
+
+-- name: tenant
+-- One tenant by its id.
+SELECT tenant_id, slug, name, created_at FROM trails.tenants WHERE tenant_id = $1;
+
+-- name: tenant_by_slug
+-- One tenant by its slug; the transaction must name the slug (session.sql).
+SELECT tenant_id, slug, name, created_at FROM trails.tenants WHERE slug = $1;
+
+-- name: add_signing_key
+-- A key of a tenant; the same key twice is one key.
+INSERT INTO trails.signing_keys (tenant_id, key_id, public_key, sealed_secret, created_at)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant_id, key_id) DO NOTHING;
+
+-- name: signing_keys
+-- All keys of a tenant, oldest first.
+SELECT tenant_id, key_id, public_key, sealed_secret, created_at
+  FROM trails.signing_keys
+ WHERE tenant_id = $1
+ ORDER BY created_at, key_id;
+
+-- name: chain
+-- The chain of one agent.
+SELECT tenant_id, agent_id, log_uuid, guarded, created_at
+  FROM trails.agents
+ WHERE tenant_id = $1 AND agent_id = $2;
+
+-- name: chains
+-- All chains of a tenant: the list of its agents, and where verification starts.
+SELECT tenant_id, agent_id, log_uuid, guarded, created_at
+  FROM trails.agents
+ WHERE tenant_id = $1
+ ORDER BY agent_id;

@@ -1,0 +1,91 @@
+-- name: append
+-- One statement is one transaction and one round trip, for rows of any number of chains and tenants. The
+-- rows come out of a join with the setting, so that row security cannot be asked before it is made.
+WITH tenant AS MATERIALIZED (
+    SELECT set_config('trails.tenants', $1, true) AS named
+)
+INSERT INTO trails.agent_audit_trails
+    (tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+     prev_hash, hash, signature, key_id, idempotency_key, signed_text)
+SELECT r.tenant_id, r.agent_id, r.log_uuid, r.seq, r.kind, r.actor, r.session_id, r.created_at,
+       r.prev_hash, r.hash, r.signature, r.key_id, r.idempotency_key, r.signed_text
+  FROM tenant,
+       unnest($2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::uuid[],
+              $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
+           AS r (tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+                 prev_hash, hash, signature, key_id, idempotency_key, signed_text)
+ WHERE tenant.named IS NOT NULL;
+
+-- name: append_with_chains
+-- The same for records of chains that are new: registry rows and records are one statement too. The
+-- trigger that asks the registry runs after all parts of the statement.
+WITH tenant AS MATERIALIZED (
+    SELECT set_config('trails.tenants', $1, true) AS named
+), registered AS (
+    INSERT INTO trails.agents (tenant_id, agent_id, log_uuid, guarded, created_at)
+    SELECT c.tenant_id, c.agent_id, c.log_uuid, c.guarded, c.created_at
+      FROM tenant,
+           unnest($16::uuid[], $17::text[], $18::uuid[], $19::boolean[], $20::timestamptz[])
+               AS c (tenant_id, agent_id, log_uuid, guarded, created_at)
+     WHERE tenant.named IS NOT NULL
+)
+INSERT INTO trails.agent_audit_trails
+    (tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+     prev_hash, hash, signature, key_id, idempotency_key, signed_text)
+SELECT r.tenant_id, r.agent_id, r.log_uuid, r.seq, r.kind, r.actor, r.session_id, r.created_at,
+       r.prev_hash, r.hash, r.signature, r.key_id, r.idempotency_key, r.signed_text
+  FROM tenant,
+       unnest($2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::uuid[],
+              $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
+           AS r (tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+                 prev_hash, hash, signature, key_id, idempotency_key, signed_text)
+ WHERE tenant.named IS NOT NULL;
+
+-- name: head
+-- The newest record's position: what every optimistic append and every fresh read compare with.
+SELECT seq, hash
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2
+ ORDER BY seq DESC
+ LIMIT 1;
+
+-- name: records
+-- The records after a position, in order: rebuilding, catching up, export.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2 AND seq > $3
+ ORDER BY seq
+ LIMIT $4;
+
+-- name: row_at
+-- One record by its position.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2 AND seq = $3;
+
+-- name: by_idempotency
+-- The record that an Idempotency-Key (hashed) stands in: the first answer is given again from it.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2 AND idempotency_key = $3;
+
+-- name: action_rows
+-- All records of one action; the kinds are those of the partial index trail_actions.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2 AND trace_data ->> 'action_id' = $3
+   AND kind IN ('action_requested', 'approval_required', 'action_allowed', 'action_denied',
+                'action_rejected', 'outcome')
+ ORDER BY seq;
+
+-- name: scar_rows
+-- All scars up to a position, for the status; the fold's digest proves that none is missing.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2 AND seq <= $3 AND kind = 'scar'
+ ORDER BY seq;
