@@ -12,7 +12,7 @@ from app.chain.record import VerifiedRecord
 from app.chain.strict import JsonObject, JsonValue
 from app.errors import FormatError, OrderError
 from app.guard.fields import FieldError, integer, one_of, optional_text, optional_uuid, text
-from app.guard.state import (
+from app.guard.kinds import (
     ACTION_ALLOWED,
     ACTION_DENIED,
     ACTION_REJECTED,
@@ -91,9 +91,11 @@ def fold_action(records: Iterable[VerifiedRecord]) -> Action:
     return action
 
 
-def may_report(action: Action) -> bool:
-    """Whether an outcome may follow: once, and once more after ``unknown``."""
-    return action.status is ActionStatus.ALLOWED or action.outcome is OutcomeStatus.UNKNOWN
+def may_report(action: Action, status: OutcomeStatus) -> bool:
+    """Whether the outcome ``status`` may be reported: one an action, and one that knows after ``unknown``."""
+    if action.outcome is OutcomeStatus.UNKNOWN:
+        return status is not OutcomeStatus.UNKNOWN
+    return action.status is ActionStatus.ALLOWED
 
 
 def _step(action: Action | None, record: VerifiedRecord) -> Action:
@@ -125,6 +127,6 @@ def _next(action: Action, record: VerifiedRecord) -> Action:
     if record.kind != OUTCOME:
         return replace(action, status=after)
     status = one_of(record.payload, "status", OutcomeStatus)
-    if not may_report(action) or status is action.outcome:
+    if not may_report(action, status):
         raise FormatError(f"a second outcome of {action.action_id}", seq=record.seq)
     return replace(action, status=after, outcome=status)

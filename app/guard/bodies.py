@@ -60,19 +60,19 @@ class Ask(msgspec.Struct, frozen=True):
         return _ask(value)
 
 
-class Approval(msgspec.Struct, frozen=True):
+class Approve(msgspec.Struct, frozen=True):
     """A person's yes to a pending action."""
 
     approver: str
     note: str | None = None
 
     @classmethod
-    def parse(cls, value: JsonValue) -> Approval:
+    def parse(cls, value: JsonValue) -> Approve:
         """Reads ``{approver, note?}``."""
-        return _approval(value)
+        return _approve(value)
 
 
-class Rejection(msgspec.Struct, frozen=True):
+class Reject(msgspec.Struct, frozen=True):
     """A person's no to a pending action; ``scar`` says whether and how much asking counts."""
 
     approver: str
@@ -80,24 +80,24 @@ class Rejection(msgspec.Struct, frozen=True):
     scar: Severity | None = None
 
     @classmethod
-    def parse(cls, value: JsonValue) -> Rejection:
+    def parse(cls, value: JsonValue) -> Reject:
         """Reads ``{approver, reason, scar?}``."""
-        return _rejection(value)
+        return _reject(value)
 
 
-class OutcomeReport(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True):
     """How an allowed action went."""
 
     status: OutcomeStatus
     detail: str = ""
 
     @classmethod
-    def parse(cls, value: JsonValue) -> OutcomeReport:
+    def parse(cls, value: JsonValue) -> Report:
         """Reads ``{status, detail?}``."""
-        return _outcome(value)
+        return _report(value)
 
 
-class ScarReport(msgspec.Struct, frozen=True):
+class AddScar(msgspec.Struct, frozen=True):
     """A scar given by an operator or a monitor."""
 
     severity: Severity
@@ -105,21 +105,21 @@ class ScarReport(msgspec.Struct, frozen=True):
     action_id: str | None = None
 
     @classmethod
-    def parse(cls, value: JsonValue) -> ScarReport:
+    def parse(cls, value: JsonValue) -> AddScar:
         """Reads ``{severity, reason, action_id?}``."""
-        return _scar(value)
+        return _add_scar(value)
 
 
-class Termination(msgspec.Struct, frozen=True):
+class Terminate(msgspec.Struct, frozen=True):
     """The kill switch."""
 
     reason: str
     by: str
 
     @classmethod
-    def parse(cls, value: JsonValue) -> Termination:
+    def parse(cls, value: JsonValue) -> Terminate:
         """Reads ``{reason, by}``."""
-        return _termination(value)
+        return _terminate(value)
 
 
 @_bad_request
@@ -136,18 +136,18 @@ def _ask(value: JsonValue) -> Ask:
 
 
 @_bad_request
-def _approval(value: JsonValue) -> Approval:
+def _approve(value: JsonValue) -> Approve:
     source = as_object(value, "body")
-    return Approval(
+    return Approve(
         approver=text(source, "approver", low=1, high=MAX_NAME_CHARS),
         note=optional_text(source, "note"),
     )
 
 
 @_bad_request
-def _rejection(value: JsonValue) -> Rejection:
+def _reject(value: JsonValue) -> Reject:
     source = as_object(value, "body")
-    return Rejection(
+    return Reject(
         approver=text(source, "approver", low=1, high=MAX_NAME_CHARS),
         reason=text(source, "reason"),
         scar=optional_one_of(source, "scar", Severity),
@@ -155,18 +155,18 @@ def _rejection(value: JsonValue) -> Rejection:
 
 
 @_bad_request
-def _outcome(value: JsonValue) -> OutcomeReport:
+def _report(value: JsonValue) -> Report:
     source = as_object(value, "body")
-    return OutcomeReport(
+    return Report(
         status=one_of(source, "status", OutcomeStatus),
         detail=optional_text(source, "detail") or "",
     )
 
 
 @_bad_request
-def _scar(value: JsonValue) -> ScarReport:
+def _add_scar(value: JsonValue) -> AddScar:
     source = as_object(value, "body")
-    return ScarReport(
+    return AddScar(
         severity=one_of(source, "severity", Severity),
         reason=text(source, "reason"),
         action_id=optional_text(source, "action_id"),
@@ -174,9 +174,9 @@ def _scar(value: JsonValue) -> ScarReport:
 
 
 @_bad_request
-def _termination(value: JsonValue) -> Termination:
+def _terminate(value: JsonValue) -> Terminate:
     source = as_object(value, "body")
-    return Termination(
+    return Terminate(
         reason=text(source, "reason"),
         by=text(source, "by", low=1, high=MAX_NAME_CHARS),
     )

@@ -88,6 +88,11 @@ class Policy(msgspec.Struct, frozen=True):
         """The rule that covers ``tool``; names are compared exactly, character by character (case G19)."""
         return self.tools.get(tool, self.default_rule)
 
+    def requires_approval(self, tool: str) -> bool:
+        """Whether calls of ``tool`` wait for a person."""
+        rule = self.rule_for(tool)
+        return rule is not None and rule.requires_approval
+
 
 def _policy(value: JsonValue) -> Policy:
     source = as_object(value, "document")

@@ -22,21 +22,38 @@ from app.chain.canonical import canonical
 from app.chain.record import GENESIS, KEY_ROTATED, ZERO_HASH, Head, VerifiedRecord
 from app.chain.strict import JsonObject, JsonValue
 from app.errors import FormatError, InvalidPolicyError, LinkError, OrderError, UnknownKindError
+from app.guard.action import Action, fold_action
 from app.guard.fields import MAX_TOOL_CHARS, FieldError, integer, one_of, optional_text, text
+from app.guard.kinds import (
+    ACTION_ALLOWED,
+    ACTION_DENIED,
+    ACTION_REJECTED,
+    ACTION_REQUESTED,
+    APPROVAL_REQUIRED,
+    EVENT,
+    OUTCOME,
+    POLICY,
+    SCAR,
+    TERMINATED,
+    TRACE,
+)
 from app.guard.policy import Policy
 from app.guard.words import OutcomeStatus, Severity, add_scar
 
-POLICY = "policy"
-ACTION_REQUESTED = "action_requested"
-APPROVAL_REQUIRED = "approval_required"
-ACTION_ALLOWED = "action_allowed"
-ACTION_DENIED = "action_denied"
-ACTION_REJECTED = "action_rejected"
-OUTCOME = "outcome"
-SCAR = "scar"
-TERMINATED = "terminated"
-TRACE = "trace"
-EVENT = "event"
+__all__ = [
+    "EMPTY",
+    "Action",
+    "GuardState",
+    "Pending",
+    "Requested",
+    "ask_digest",
+    "evolve",
+    "fold",
+    "fold_action",
+    "inside_window",
+    "next_action_id",
+    "next_scar_digest",
+]
 
 _ACTION_ID = re.compile(r"act-([1-9][0-9]{0,17})")
 

@@ -1,0 +1,111 @@
+"""What the guard answers, and the act that makes the answer true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from app.chain.record import Draft, VerifiedRecord
+from app.chain.strict import JsonObject
+from app.errors import FormatError
+from app.guard import kinds
+from app.guard.fields import FieldError, as_object, integer, optional_integer, text
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """The action may be carried out; ``cost`` is charged for ever, ``remaining`` is what it left."""
+
+    action_id: str
+    cost: int
+    remaining: int
+
+    def to_json(self) -> JsonObject:
+        """``{decision: allowed, action_id, cost, remaining}``."""
+        return {
+            "decision": "allowed",
+            "action_id": self.action_id,
+            "cost": self.cost,
+            "remaining": self.remaining,
+        }
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """The action may not be carried out; ``reason`` is ``{code, …}``.
+
+    ``retry_after_secs`` is set when only the rate limit stood in the way: after so many seconds without
+    another allowed action the window has room again.
+    """
+
+    action_id: str
+    reason: JsonObject
+    retry_after_secs: int | None = None
+
+    def to_json(self) -> JsonObject:
+        """``{decision: denied, action_id, reason}``, with retry_after_secs when there is one."""
+        body: JsonObject = {"decision": "denied", "action_id": self.action_id, "reason": self.reason}
+        if self.retry_after_secs is not None:
+            body["retry_after_secs"] = self.retry_after_secs
+        return body
+
+
+class PendingApproval(msgspec.Struct, frozen=True):
+    """The action waits for a person; nothing is charged yet."""
+
+    action_id: str
+
+    def to_json(self) -> JsonObject:
+        """``{decision: pending_approval, action_id}``."""
+        return {"decision": "pending_approval", "action_id": self.action_id}
+
+
+Decision = Allowed | Denied | PendingApproval
+
+
+class Act(msgspec.Struct, frozen=True):
+    """The records of one act, in order, and the decision to answer once they are on disk (if any)."""
+
+    drafts: tuple[Draft, ...]
+    answer: Decision | None = None
+
+
+def decision_of(records: Iterable[VerifiedRecord]) -> Decision | None:
+    """The decision that was answered when the records of one act were made; None when there was none.
+
+    A retry with the same idempotency key gets the first answer again, for ever, so the records say all
+    that the answer said.
+
+    Raises:
+        FormatError: a record does not say what was answered.
+    """
+    for record in records:
+        try:
+            decision = _decision(record)
+        except FieldError as error:
+            raise FormatError(f"{record.kind}: {error}", seq=record.seq) from error
+        if decision is not None:
+            return decision
+    return None
+
+
+def rejection_reason(by: str, reason: str) -> JsonObject:
+    """The ``reason`` of a denial by a person."""
+    return {"code": "rejected", "by": by, "reason": reason}
+
+
+def _decision(record: VerifiedRecord) -> Decision | None:
+    payload = record.payload
+    match record.kind:
+        case kinds.ACTION_ALLOWED:
+            return Allowed(
+                text(payload, "action_id"), integer(payload, "cost"), integer(payload, "remaining")
+            )
+        case kinds.ACTION_DENIED:
+            reason = as_object(payload.get("reason"), "reason")
+            return Denied(text(payload, "action_id"), reason, optional_integer(payload, "retry_after_secs"))
+        case kinds.ACTION_REJECTED:
+            reason = rejection_reason(text(payload, "by"), text(payload, "reason"))
+            return Denied(text(payload, "action_id"), reason)
+        case kinds.APPROVAL_REQUIRED:
+            return PendingApproval(text(payload, "action_id"))
+    return None

@@ -1,0 +1,15 @@
+"""Kinds of the records that the guard writes or passes over (DESIGN.md section 3)."""
+
+from __future__ import annotations
+
+POLICY = "policy"
+ACTION_REQUESTED = "action_requested"
+APPROVAL_REQUIRED = "approval_required"
+ACTION_ALLOWED = "action_allowed"
+ACTION_DENIED = "action_denied"
+ACTION_REJECTED = "action_rejected"
+OUTCOME = "outcome"
+SCAR = "scar"
+TERMINATED = "terminated"
+TRACE = "trace"
+EVENT = "event"
