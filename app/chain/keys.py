@@ -1,0 +1,186 @@
+"""Ed25519 keys, and secrets at rest (RFC 8032, RFC 5869, NIST SP 800-38D).
+
+OpenSSL loads any 32 bytes as a public key. Some of them are points of small order, for which one constant
+signature verifies many messages, so a key is checked when it is loaded: canonical encoding, on the curve,
+not of small order. A signature has exactly one accepted text: 128 lowercase hex digits with S below L.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from app.chain.record import SIGNATURE_LENGTH
+from app.errors import KeyMaterialError, SignatureError
+
+_P = 2**255 - 19
+"""The field's prime."""
+_L = 2**252 + 27742317777372353535851937790883648493
+"""The order of the base point: a signature's S is below it, or it could be altered (S + L)."""
+_D = -121665 * pow(121666, -1, _P) % _P
+_SIGN_BIT = 1 << 255
+_ORDER_8_Y = 2707385501144840649318225287225658788936804267575313519463743609750303021402
+_SMALL_ORDER_Y = frozenset({0, 1, _P - 1, _ORDER_8_Y, _P - _ORDER_8_Y})
+"""The y coordinates of the eight points whose order divides 8; the sign of x does not matter."""
+
+_KEY_BYTES = 32
+_KEY_ID_LENGTH = 16
+_NONCE_BYTES = 12
+_HEX = frozenset("0123456789abcdef")
+
+
+class PublicKey:
+    """A checked Ed25519 public key. Made by ``load``, compared by its bytes."""
+
+    __slots__ = ("_key", "hex", "key_id")
+
+    hex: str
+    """64 lowercase hex digits."""
+    key_id: str
+    """The first 16 hex digits of the SHA-256 of the key's bytes."""
+
+    def __init__(self, raw: bytes) -> None:
+        _check_point(raw)
+        self.hex = raw.hex()
+        self.key_id = hashlib.sha256(raw).hexdigest()[:_KEY_ID_LENGTH]
+        self._key = Ed25519PublicKey.from_public_bytes(raw)
+
+    @classmethod
+    def load(cls, text: str) -> PublicKey:
+        """The key written as 64 lowercase hex digits.
+
+        Raises:
+            KeyMaterialError: another form, not a point of the curve, or a point of small order.
+        """
+        if len(text) != 2 * _KEY_BYTES or not _HEX.issuperset(text):
+            raise KeyMaterialError("a public key is 64 lowercase hex digits")
+        return cls(bytes.fromhex(text))
+
+    def verify(self, hash_hex: str, signature_hex: str) -> None:
+        """Returns when the signature is this key's over the 32 bytes of the hash.
+
+        Raises:
+            SignatureError: it is not, or not in its one canonical form.
+        """
+        if len(signature_hex) != SIGNATURE_LENGTH or not _HEX.issuperset(signature_hex):
+            raise SignatureError("a signature is 128 lowercase hex digits")
+        signature = bytes.fromhex(signature_hex)
+        if int.from_bytes(signature[_KEY_BYTES:], "little") >= _L:
+            raise SignatureError("the signature is not canonical (S is not below the group order)")
+        try:
+            self._key.verify(signature, bytes.fromhex(hash_hex))
+        except InvalidSignature:
+            raise SignatureError(f"not signed by key {self.key_id}") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PublicKey) and self.hex == other.hex
+
+    def __hash__(self) -> int:
+        return hash(self.hex)
+
+    def __repr__(self) -> str:
+        return f"PublicKey({self.hex})"
+
+
+class SigningKey:
+    """An Ed25519 private key; shows nothing of itself."""
+
+    __slots__ = ("_key", "public")
+
+    public: PublicKey
+
+    def __init__(self, raw: bytes) -> None:
+        if len(raw) != _KEY_BYTES:
+            raise KeyMaterialError("a signing key is 32 bytes")
+        self._key = Ed25519PrivateKey.from_private_bytes(raw)
+        self.public = PublicKey(self._key.public_key().public_bytes_raw())
+
+    @classmethod
+    def from_raw(cls, raw: bytes) -> SigningKey:
+        """The key of these 32 secret bytes.
+
+        Raises:
+            KeyMaterialError: not 32 bytes.
+        """
+        return cls(raw)
+
+    def sign(self, hash_hex: str) -> str:
+        """The signature over the 32 bytes of the hash, as 128 lowercase hex digits."""
+        return self._key.sign(bytes.fromhex(hash_hex)).hex()
+
+    def __repr__(self) -> str:
+        return f"SigningKey(key_id={self.public.key_id})"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise KeyMaterialError("a signing key is not pickled")
+
+
+def derive(master: bytes, purpose: str) -> bytes:
+    """32 bytes for one purpose, by HKDF-SHA256 from the master key.
+
+    Raises:
+        KeyMaterialError: the master key is shorter than 32 bytes.
+    """
+    if len(master) < _KEY_BYTES:
+        raise KeyMaterialError("the master key has fewer than 32 bytes")
+    info = b"lineage-trails/v1/" + purpose.encode("utf-8")
+    return HKDF(algorithm=hashes.SHA256(), length=_KEY_BYTES, salt=None, info=info).derive(master)
+
+
+def seal_secret(master: bytes, secret: bytes, *, context: bytes, nonce: bytes) -> bytes:
+    """Encrypts a secret with AES-256-GCM under a key derived from the master key.
+
+    Args:
+        master: the master key, at least 32 bytes.
+        secret: what to hide.
+        context: what the secret belongs to (tenant, key id); the same is needed to open it.
+        nonce: 12 bytes, never twice with one master key.
+
+    Returns:
+        The nonce, then the ciphertext with its tag.
+
+    Raises:
+        KeyMaterialError: a short master key or a nonce of another length.
+    """
+    if len(nonce) != _NONCE_BYTES:
+        raise KeyMaterialError("a nonce is 12 bytes")
+    return nonce + AESGCM(derive(master, "seal")).encrypt(nonce, secret, context)
+
+
+def open_secret(master: bytes, sealed: bytes, *, context: bytes) -> bytes:
+    """Opens what ``seal_secret`` made.
+
+    Raises:
+        KeyMaterialError: another master key, another context, or a changed byte.
+    """
+    nonce, ciphertext = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+    try:
+        return AESGCM(derive(master, "seal")).decrypt(nonce, ciphertext, context)
+    except (InvalidTag, ValueError):
+        raise KeyMaterialError("the secret does not open under this master key") from None
+
+
+def same_secret(one: bytes, other: bytes) -> bool:
+    """Whether two secrets are equal, in time that does not depend on where they differ."""
+    return hmac.compare_digest(one, other)
+
+
+def _check_point(raw: bytes) -> None:
+    """Refuses what is no canonical point of the curve of full order (RFC 8032, section 5.1.3)."""
+    if len(raw) != _KEY_BYTES:
+        raise KeyMaterialError("a public key is 32 bytes")
+    encoded = int.from_bytes(raw, "little")
+    y = encoded & ~_SIGN_BIT
+    if y >= _P:
+        raise KeyMaterialError("the public key is not in its canonical encoding")
+    if y in _SMALL_ORDER_Y:
+        raise KeyMaterialError("the public key is a point of small order")
+    x_squared = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
+    if pow(x_squared, (_P - 1) // 2, _P) != 1:
+        raise KeyMaterialError("the public key is not a point of the curve")

@@ -1,0 +1,358 @@
+"""Strict JSON: what comes in is read once, from raw bytes, by one rule (DESIGN.md section 3).
+
+RFC 8259 in UTF-8 without BOM, and in addition no duplicate keys (compared after unescaping), no NaN or
+Infinity, no number that overflows a double, no integer of more than ``MAX_DIGITS`` digits, no U+0000 and no
+lone surrogate in any string or key, a bounded depth, bounded strings, bounded objects and arrays.
+
+Two ways lead to the same answer. The quick one decodes with msgspec, which is lax, and encodes the result
+again: a text that equals its own re-encoding is well-formed, has no duplicate key and no odd escape. Any
+doubt falls through to the thorough one, the scanner of the standard library with hooks. Only when that one
+refuses does ``_Locator`` walk the text in Python, to name the place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn, TypeAlias, cast
+
+import msgspec
+
+from app.errors import InvalidJsonError
+
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
+"""What JSON can say, as Python says it."""
+
+MAX_DEPTH = 128
+"""Nested arrays and objects in one document. Far below any interpreter's limit, so no version differs."""
+
+MAX_DIGITS = 128
+"""Decimal digits of an integer: enough for 400-bit numbers, too few to make ``int()`` a burden."""
+
+MAX_STRING = 1024 * 1024
+"""UTF-8 bytes of one string or key, after unescaping."""
+
+MAX_MEMBERS = 100_000
+"""Members of one object, or items of one array."""
+
+RECORD_DEPTH = MAX_DEPTH + 16
+"""Depth of a whole record: what came in may stand some levels down in its payload."""
+
+RECORD_STRING = MAX_STRING + 64 * 1024
+"""Bytes of one string in a record: a sentence of ours may be put before what came in."""
+
+_MAX_LOCATED = 200_000
+"""Tokens that are walked in Python to name a place: about a tenth of a second at most."""
+
+_DIGIT_STRIDE = 16
+_DIGIT_RUN = re.compile(rb"[0-9]{%d}" % ((MAX_DIGITS + 1) // _DIGIT_STRIDE))
+"""Over every 16th byte: a run of more than 128 digits holds at least 8 of these bytes in a row."""
+
+_SOUND_ESCAPES = re.compile(
+    r"(?:[^\\]++|\\(?:[^u]|u(?!0000|[dD][89a-fA-F])....|u[dD][89abAB]..\\u[dD][c-fC-F]..))*+", re.DOTALL
+)
+"""Of a well-formed text: matches up to the first escape that is U+0000 or a lone surrogate."""
+
+_TOKEN = re.compile(
+    r'[ \t\n\r]*(?:(?P<open>[\[{])|(?P<close>[\]}])|"(?P<string>(?:[^"\\]|\\.)*+)"'
+    r"|(?P<number>-?[0-9][0-9.eE+-]*)|(?P<comma>,)|(?P<colon>:)|(?P<word>-?[A-Za-z]+))",
+    re.DOTALL,
+)
+
+_ENCODER = msgspec.json.Encoder()
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """A document that was parsed strictly.
+
+    ``plain_numbers`` says that the C encoder spells every float in it as RFC 8785 does, so that its
+    canonical text needs no walk in Python.
+    """
+
+    value: JsonValue
+    plain_numbers: bool
+
+
+class _RefusedError(Exception):
+    """A hook met something that strict JSON does not have; ``str`` is the reason."""
+
+
+class _Floats:
+    """Reads the floats of one document and remembers whether all are plain."""
+
+    __slots__ = ("plain",)
+
+    def __init__(self) -> None:
+        self.plain = True
+
+    def read(self, token: str) -> float:
+        """The double nearest to ``token``; a ``_RefusedError`` when it overflows."""
+        value = float(token)
+        if not math.isfinite(value):
+            raise _RefusedError(_OVERFLOW)
+        if self.plain:
+            self.plain = is_plain(value)
+        return value
+
+
+_OVERFLOW = "a number that overflows a double"
+_LONG_INTEGER = f"an integer of more than {MAX_DIGITS} digits"
+_TOO_DEEP = "nested deeper than {} levels"
+_TOO_LONG = "a string of more than {} bytes"
+_TOO_MANY = f"more than {MAX_MEMBERS} members in one object or array"
+_NUL = "the character U+0000, which cannot be stored"
+_SURROGATE = "a lone surrogate"
+
+
+def is_plain(value: float) -> bool:
+    """Whether a finite float's shortest spelling is canonical as it stands: ``0.25`` is, ``1.0`` is not."""
+    text = repr(value)
+    return not text.endswith(".0") and "e" not in text
+
+
+def parse(raw: bytes, *, max_depth: int = MAX_DEPTH, max_string: int = MAX_STRING) -> Parsed:
+    """Parses exactly one JSON document.
+
+    Args:
+        raw: the bytes as they came.
+        max_depth: nested containers allowed; a scalar document has depth 0.
+        max_string: UTF-8 bytes allowed in one string or key.
+
+    Raises:
+        InvalidJsonError: naming the place, as line and column or as a path such as ``$.a[3].k``.
+    """
+    quick = _quick(raw, max_depth, max_string)
+    return quick if quick is not None else _thorough(raw, max_depth, max_string)
+
+
+def _quick(raw: bytes, max_depth: int, max_string: int) -> Parsed | None:
+    """The document when it equals its own re-encoding and surely keeps every limit, else None."""
+    if b"\\u0000" in raw or _DIGIT_RUN.search(raw[::_DIGIT_STRIDE]) is not None:
+        return None
+    floats = _Floats()
+    try:
+        value = msgspec.json.Decoder(float_hook=floats.read).decode(raw)
+        if _ENCODER.encode(value) != raw:
+            return None
+    except (ValueError, RecursionError, _RefusedError):
+        return None
+    if not (surely_within(raw, max_depth, max_string) or _within(value, max_depth, max_string)):
+        return None
+    return Parsed(value, floats.plain)
+
+
+def _thorough(raw: bytes, max_depth: int, max_string: int) -> Parsed:
+    """The document by the scanner of the standard library with hooks, or the reason why not."""
+    text = _decode(raw)
+    floats = _Floats()
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_object,
+        parse_int=_integer,
+        parse_float=floats.read,
+        parse_constant=_constant,
+    )
+    try:
+        value = cast("JsonValue", decoder.decode(text))
+    except json.JSONDecodeError as error:
+        raise InvalidJsonError(_reason(error), f"line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        _refuse(text, _TOO_DEEP.format(max_depth), max_depth, max_string)
+    except _RefusedError as error:
+        _refuse(text, str(error), max_depth, max_string)
+    if "\\u" in text and _SOUND_ESCAPES.fullmatch(text) is None:
+        _refuse(text, _SURROGATE, max_depth, max_string)
+    if not (surely_within(raw, max_depth, max_string) or _within(value, max_depth, max_string)):
+        _refuse(text, "a limit is passed", max_depth, max_string)
+    return Parsed(value, floats.plain)
+
+
+def _decode(raw: bytes) -> str:
+    if raw.startswith(b"\xef\xbb\xbf"):
+        raise InvalidJsonError("a byte order mark; send UTF-8 without one", "line 1 column 1")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidJsonError("not UTF-8", f"byte {error.start}") from None
+
+
+def _reason(error: json.JSONDecodeError) -> str:
+    """The standard library's words, with a plain name for the most usual case."""
+    return "an empty document" if not error.doc.strip(" \t\r\n") else f"not JSON: {error.msg}"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _RefusedError("duplicate key")
+    return members
+
+
+def _integer(token: str) -> int:
+    if len(token) - token.startswith("-") > MAX_DIGITS:
+        raise _RefusedError(_LONG_INTEGER)
+    return int(token)
+
+
+def _constant(token: str) -> NoReturn:
+    raise _RefusedError(f"{token}, which is not JSON")
+
+
+def surely_within(raw: bytes, max_depth: int, max_string: int) -> bool:
+    """Whether counting bytes alone shows that a document keeps the limits of depth, string and members.
+
+    Every level costs a bracket, every item but the first a comma, and no string is longer in UTF-8 than it
+    is written. False means only that one has to look.
+    """
+    return (
+        len(raw) <= max_string
+        and raw.count(b"{") + raw.count(b"[") <= max_depth
+        and (len(raw) < 2 * MAX_MEMBERS or raw.count(b",") < MAX_MEMBERS)
+    )
+
+
+def _within(value: JsonValue, max_depth: int, max_string: int) -> bool:
+    """Whether a parsed document keeps the limits, level by level (no recursion)."""
+    level: list[JsonValue] = [value]
+    for _ in range(max_depth + 1):
+        if not all(_short(item, max_string) for item in level):
+            return False
+        containers = [item for item in level if isinstance(item, (list, dict))]
+        if not containers:
+            return True
+        level = [item for container in containers for item in _items(container)]
+    return False
+
+
+def _items(container: list[JsonValue] | dict[str, JsonValue]) -> list[JsonValue]:
+    return container if isinstance(container, list) else list(container.values())
+
+
+def _short(value: JsonValue, max_string: int) -> bool:
+    if type(value) is str:
+        return not _longer(value, max_string)
+    if type(value) is dict:
+        return len(value) <= MAX_MEMBERS and not any(_longer(key, max_string) for key in value)
+    return type(value) is not list or len(value) <= MAX_MEMBERS
+
+
+def _longer(text: str, limit: int) -> bool:
+    """Whether ``text`` is longer than ``limit`` bytes in UTF-8 (at most four bytes a character)."""
+    return len(text) * 4 > limit and len(text.encode("utf-8", "surrogatepass")) > limit
+
+
+def _refuse(text: str, reason: str, max_depth: int, max_string: int) -> NoReturn:
+    """Raises the refusal with its place, which is walked to only now."""
+    found = _Locator(text, max_depth, max_string).find()
+    if found is None:
+        raise InvalidJsonError(reason, f"a place after the first {_MAX_LOCATED} tokens")
+    raise found
+
+
+class _Frame:
+    """An open container: where we are in it, and its keys so far."""
+
+    __slots__ = ("count", "is_object", "key", "keys")
+
+    def __init__(self, *, is_object: bool) -> None:
+        self.is_object = is_object
+        self.count = 0
+        self.key: str | None = None
+        self.keys: set[str] = set()
+
+    def step(self) -> str:
+        """The path step of the current member."""
+        if not self.is_object:
+            return f"[{self.count}]"
+        if self.key is None:
+            return ""
+        if _WORD.fullmatch(self.key):
+            return f".{self.key}"
+        return f"[{json.dumps(self.key[:64])}]"
+
+
+class _Locator:
+    """Walks a text in Python to the first thing that strict JSON refuses, and names it."""
+
+    def __init__(self, text: str, max_depth: int, max_string: int) -> None:
+        self.text = text
+        self.max_depth = max_depth
+        self.max_string = max_string
+        self.frames: list[_Frame] = []
+
+    def find(self) -> InvalidJsonError | None:
+        """The first fault, or None when none is found within the bound."""
+        position = 0
+        for _ in range(_MAX_LOCATED):
+            match = _TOKEN.match(self.text, position)
+            if match is None:
+                return None
+            reason = self._take(match)
+            if reason is not None:
+                return InvalidJsonError(reason, self._place(match.start(match.lastgroup or 0)))
+            position = match.end()
+        return None
+
+    def _take(self, match: re.Match[str]) -> str | None:
+        """Moves on by one token; the reason when it is refused."""
+        found = match[match.lastgroup or 0]
+        match match.lastgroup:
+            case "open":
+                self.frames.append(_Frame(is_object=found == "{"))
+                return _TOO_DEEP.format(self.max_depth) if len(self.frames) > self.max_depth else None
+            case "close":
+                self.frames.pop()
+            case "comma":
+                return self._comma()
+            case "string":
+                return self._string(found)
+            case "number":
+                return _number_fault(found)
+            case "word" if found not in {"true", "false", "null"}:
+                return f"{found}, which is not JSON"
+        return None
+
+    def _comma(self) -> str | None:
+        frame = self.frames[-1]
+        frame.key = None
+        frame.count += 1
+        return _TOO_MANY if frame.count >= MAX_MEMBERS else None
+
+    def _string(self, token: str) -> str | None:
+        frame = self.frames[-1] if self.frames else None
+        value = cast("str", json.loads(f'"{token}"', strict=False))
+        repeated = False
+        if frame is not None and frame.is_object and frame.key is None:
+            frame.key = value
+            repeated = value in frame.keys
+            frame.keys.add(value)
+        if repeated:
+            return f"duplicate key {json.dumps(value[:64])}"
+        return _string_fault(value, self.max_string)
+
+    def _place(self, position: int) -> str:
+        """A path, line and column of the fault."""
+        line = self.text.count("\n", 0, position) + 1
+        column = position - self.text.rfind("\n", 0, position)
+        path = "".join(frame.step() for frame in self.frames[-32:])
+        dots = "…" if len(self.frames) > 32 else ""
+        return f"${dots}{path} (line {line} column {column})"
+
+
+def _string_fault(value: str, max_string: int) -> str | None:
+    if "\0" in value:
+        return _NUL
+    if _longer(value, max_string):
+        return _TOO_LONG.format(max_string)
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return _SURROGATE
+    return None
+
+
+def _number_fault(token: str) -> str | None:
+    if token.lstrip("-").isdigit():
+        return _LONG_INTEGER if len(token.lstrip("-")) > MAX_DIGITS else None
+    return None if math.isfinite(float(token)) else _OVERFLOW
