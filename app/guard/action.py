@@ -9,9 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from app.chain.record import VerifiedRecord
-from app.chain.strict import JsonObject, JsonValue
+from app.chain.strict import JsonValue
 from app.errors import FormatError, OrderError
-from app.guard.fields import FieldError, integer, one_of, optional_text, optional_uuid, text
+from app.guard.fields import FieldError, JsonObject, integer, one_of, optional_text, optional_uuid, text
 from app.guard.kinds import (
     ACTION_ALLOWED,
     ACTION_DENIED,

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from app.chain.record import Draft, VerifiedRecord
-from app.chain.strict import JsonObject
 from app.errors import FormatError
 from app.guard import kinds
-from app.guard.fields import FieldError, as_object, integer, optional_integer, text
+from app.guard.fields import FieldError, JsonObject, as_object, integer, optional_integer, text
 
 
 class Allowed(msgspec.Struct, frozen=True):

@@ -123,10 +123,10 @@ def reject(
     """
     scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id)
     _require_pending(state, action)
-    records = (drafts.rejected(scene, action, approver, reason),)
+    records = [drafts.rejected(scene, action, approver, reason)]
     if scar is not None:
         records += drafts.scars(scene, scar, f"rejected by {approver}: {reason}", action.action_id)
-    return Act(drafts=records, answer=Denied(action.action_id, rejection_reason(approver, reason)))
+    return Act(drafts=tuple(records), answer=Denied(action.action_id, rejection_reason(approver, reason)))
 
 
 def report(
@@ -151,11 +151,11 @@ def report(
     scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id)
     if not may_report(action, status):
         raise InvalidStateError(action.action_id, action.status)
-    records = (drafts.outcome(scene, action, status, detail),)
+    records = [drafts.outcome(scene, action, status, detail)]
     if status in _OUTCOME_SCARS:
         severity, words = _OUTCOME_SCARS[status]
         records += drafts.scars(scene, severity, f"{words}: {detail}", action.action_id)
-    return Act(drafts=records)
+    return Act(drafts=tuple(records))
 
 
 def scar(

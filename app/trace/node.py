@@ -10,7 +10,7 @@ import enum
 import uuid
 from uuid import UUID
 
-from app.chain.strict import JsonObject, JsonValue
+from app.chain.strict import JsonValue
 
 TOOL_CALL = "TOOL_CALL"
 """``node_type`` of a call of a tool."""
@@ -42,9 +42,9 @@ def tool_call_node(
     inputs: JsonValue,
     thought_process: str | None,
     status: NodeStatus,
-    outputs: JsonObject,
-    metadata: JsonObject,
-) -> JsonObject:
+    outputs: dict[str, JsonValue],
+    metadata: dict[str, JsonValue],
+) -> dict[str, JsonValue]:
     """A TOOL_CALL node.
 
     Args:
@@ -69,9 +69,9 @@ def tool_call_node(
     }
 
 
-def fragment(node: JsonObject, session_id: UUID | None) -> JsonObject:
+def fragment(node: dict[str, JsonValue], session_id: UUID | None) -> dict[str, JsonValue]:
     """The members that put one node on a record: ``session_id`` (if there is one) and the tree."""
-    tree: JsonObject = {"total_nodes": 1, "trace_tree": [node]}
+    tree: dict[str, JsonValue] = {"total_nodes": 1, "trace_tree": [node]}
     if session_id is not None:
         tree["session_id"] = str(session_id)
     return tree

@@ -1,0 +1,143 @@
+"""A guarded agent's chain in memory: real seals, real fold, a clock that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from app.chain.keys import SigningKey
+from app.chain.link import seal_all
+from app.chain.record import GENESIS, Draft, VerifiedRecord
+from app.chain.strict import JsonValue
+from app.errors import UnknownActionError
+from app.guard import decide
+from app.guard.bodies import Ask
+from app.guard.decide import Act, Decision
+from app.guard.policy import Policy
+from app.guard.state import EMPTY, Action, GuardState, fold, fold_action
+from app.guard.words import OutcomeStatus, Severity
+
+KEY = SigningKey.from_raw(bytes(range(32)))
+LOG = UUID("6b1f0c5e-53a1-4a52-9f6a-0b6e2a4f9d10")
+AGENT = "agent-1"
+SECOND = 1_000_000
+START = 1_790_000_000 * SECOND
+
+PolicyDocument = dict[str, JsonValue]
+
+
+def policy_document(**members: JsonValue) -> PolicyDocument:
+    """A policy with a free tool, one that costs, and one that needs a person."""
+    document: PolicyDocument = {
+        "budget": 100,
+        "scar_limit": 50,
+        "tools": {
+            "look": {"cost": 0},
+            "search": {"cost": 2},
+            "email": {"cost": 5, "requires_approval": True},
+        },
+    }
+    return {**document, **members}
+
+
+class GuardChain:
+    """What the ledger does with a chain, without a table: decide, seal, fold, keep the records."""
+
+    def __init__(self, policy: PolicyDocument | None, *, now_us: int = START) -> None:
+        self.records: list[VerifiedRecord] = []
+        self.state: GuardState = EMPTY
+        self.now_us = now_us
+        first = Draft(kind=GENESIS, actor=AGENT, payload={"log_id": AGENT, "public_key": KEY.public.hex})
+        self.append(first)
+        if policy is not None:
+            document = Policy.parse(policy).to_json()
+            self.append(Draft(kind="policy", actor=AGENT, payload={"policy": document}))
+
+    def append(self, *drafts: Draft) -> tuple[VerifiedRecord, ...]:
+        """Seals and folds ``drafts``, all at the present time."""
+        sealed = seal_all(drafts, self.state.head, self.now_us, KEY)
+        self.state = fold(sealed, self.state)
+        self.records += sealed
+        return sealed
+
+    def do(self, act: Act) -> Decision | None:
+        """Appends an act and gives its answer."""
+        self.append(*act.drafts)
+        return act.answer
+
+    def wait(self, secs: float) -> None:
+        """Moves the clock, backwards too."""
+        self.now_us += round(secs * SECOND)
+
+    def kinds(self, *, last: int) -> list[str]:
+        """The kinds of the last records."""
+        return [record.kind for record in self.records[-last:]]
+
+    def action(self, action_id: str) -> Action:
+        """One action, folded from its records as the ledger reads them."""
+        kinds = {
+            "action_requested",
+            "approval_required",
+            "action_allowed",
+            "action_denied",
+            "action_rejected",
+            "outcome",
+        }
+        own = [r for r in self.records if r.kind in kinds and r.payload["action_id"] == action_id]
+        if not own:
+            raise UnknownActionError(action_id)
+        return fold_action(own)
+
+    def ask(
+        self,
+        tool: str,
+        value: JsonValue = None,
+        cost: int | None = None,
+        *,
+        session_id: UUID | None = None,
+        parent_id: UUID | None = None,
+        thought_process: str | None = None,
+    ) -> Decision:
+        """Requests an action."""
+        asked = Ask(tool, value, cost, session_id, parent_id, thought_process)
+        act = decide.request(self.state, asked, agent_id=AGENT, log_uuid=LOG, actor=AGENT, now_us=self.now_us)
+        answer = self.do(act)
+        assert answer is not None
+        return answer
+
+    def approve(self, action_id: str, approver: str = "alice", note: str | None = None) -> Decision:
+        """Approves a pending action."""
+        answer = self._on(decide.approve, action_id, approver=approver, note=note)
+        assert answer is not None
+        return answer
+
+    def reject(self, action_id: str, reason: str = "no", scar: Severity | None = None) -> Decision:
+        """Rejects a pending action."""
+        answer = self._on(decide.reject, action_id, approver="bob", reason=reason, scar=scar)
+        assert answer is not None
+        return answer
+
+    def report(self, action_id: str, status: OutcomeStatus, detail: str = "") -> None:
+        """Reports an outcome."""
+        self._on(decide.report, action_id, status=status, detail=detail)
+
+    def scar(self, severity: Severity, reason: str = "seen", action_id: str | None = None) -> None:
+        """Scars the agent."""
+        self.do(
+            decide.scar(self.state, severity=severity, reason=reason, action_id=action_id, actor="monitor")
+        )
+
+    def terminate(self, reason: str = "incident", by: str = "ops") -> None:
+        """Pulls the kill switch."""
+        self.do(decide.terminate(self.state, reason=reason, by=by, actor="ops"))
+
+    def _on(self, function: Callable[..., Act], action_id: str, **details: object) -> Decision | None:
+        act = function(
+            self.state,
+            self.action(action_id),
+            actor="ops",
+            log_uuid=LOG,
+            now_us=self.now_us,
+            **details,
+        )
+        return self.do(act)
