@@ -6,7 +6,7 @@ signature put before its last brace, a tail of fixed length: whoever removes it 
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import hashlib
 
 import msgspec
@@ -63,8 +63,8 @@ _HASH_TO = _HASH_AT + HASH_LENGTH
 _SIGNATURE_AT = _HASH_TO + len(_BEFORE_SIGNATURE)
 _SIGNATURE_TO = _SIGNATURE_AT + SIGNATURE_LENGTH
 
-_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001  UTC by definition; naive arithmetic is the faster
-_MICROSECOND = datetime.timedelta(microseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  UTC by definition; naive arithmetic is the faster
+_MICROSECOND = dt.timedelta(microseconds=1)
 _TIMESTAMP_LENGTH = len("2026-09-30T08:27:35.423031Z")
 _HEX = frozenset("0123456789abcdef")
 
@@ -153,7 +153,7 @@ def format_timestamp(us: int) -> str:
         FormatError: the year is not one of 1 to 9999.
     """
     try:
-        moment = _EPOCH + datetime.timedelta(microseconds=us)
+        moment = _EPOCH + dt.timedelta(microseconds=us)
     except OverflowError:
         raise FormatError(f"{us} µs since 1970 is not within the years 1 to 9999") from None
     return moment.isoformat(timespec="microseconds") + "Z"
@@ -167,7 +167,7 @@ def parse_timestamp(text: str) -> int:
     """
     if len(text) == _TIMESTAMP_LENGTH and text[-1] == "Z":
         try:
-            us = (datetime.datetime.fromisoformat(text[:-1]) - _EPOCH) // _MICROSECOND
+            us = (dt.datetime.fromisoformat(text[:-1]) - _EPOCH) // _MICROSECOND
         except (ValueError, TypeError):
             us = None
         # The way back settles what interpreters disagree on (24:00, a comma, other digits).

@@ -1,0 +1,75 @@
+"""Verifying an exported chain: a file of export lines, as bytes, whatever happened to it on the way.
+
+A file that was re-saved is not the file that was exported: a byte order mark or CR before the line feeds is
+reported once, as "file altered", and the records in it are verified all the same. A last line that stops in
+the middle is a cut: the verdict is incomplete, since nobody can tell what stood there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from app.chain.keys import PublicKey
+from app.chain.record import split_line
+from app.chain.report import Report
+from app.chain.verify import ChainAudit
+from app.errors import FormatError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def verify_export(
+    lines: Iterable[bytes],
+    trusted: PublicKey | None = None,
+    checkpoints: Mapping[int, str] | None = None,
+) -> Report:
+    """Verifies the lines of an export, in memory that does not grow with their number.
+
+    Args:
+        lines: the file's lines with their line feeds, as iterating over a binary file gives them.
+        trusted: the key that the chain must begin with; without it the signer is only self-declared.
+        checkpoints: hashes by seq that were kept elsewhere.
+    """
+    reader = _ExportReader(ChainAudit(trusted, checkpoints))
+    for line in lines:
+        reader.take(line)
+    return reader.audit.report()
+
+
+class _ExportReader:
+    """Hands the lines of one file to an audit, and notes each way the file was altered once."""
+
+    def __init__(self, audit: ChainAudit) -> None:
+        self.audit = audit
+        self.first = True
+        self.carriage_returns = False
+
+    def take(self, line: bytes) -> None:
+        line = self._without_marks(line)
+        whole = line.endswith(b"\n")
+        try:
+            signed = split_line(line.removesuffix(b"\n").decode("utf-8"))
+        except (FormatError, UnicodeDecodeError) as error:
+            if whole:
+                self.audit.add_unreadable(_as_format_error(error))
+            elif line:
+                self.audit.cut()
+            return
+        self.audit.add(signed)
+
+    def _without_marks(self, line: bytes) -> bytes:
+        """The line as it was exported; what was put around it is noted."""
+        if self.first and line.startswith(_BOM):
+            self.audit.note(FormatError("file altered: it begins with a byte order mark"))
+            line = line.removeprefix(_BOM)
+        self.first = False
+        if not line.endswith((b"\r\n", b"\r")):
+            return line
+        if not self.carriage_returns:
+            self.audit.note(FormatError("file altered: line endings (a carriage return was added)"))
+        self.carriage_returns = True
+        return line.rstrip(b"\r\n") + b"\n"
+
+
+def _as_format_error(error: FormatError | UnicodeDecodeError) -> FormatError:
+    return error if isinstance(error, FormatError) else FormatError("the line is not UTF-8")

@@ -1,0 +1,431 @@
+"""Verification: a record is proven against its predecessor and the key in force, or an error says why not.
+
+``Verifier`` takes one record after the other in constant memory. It returns a ``VerifiedRecord`` or raises;
+there is no bare False. ``ChainAudit`` drives it over a whole chain, goes on after a fault, and blames no
+later record for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from app.chain.canonical import canonical_parsed
+from app.chain.keys import PublicKey
+from app.chain.record import (
+    GENESIS,
+    KEY_ROTATED,
+    KNOWN_KINDS,
+    MAX_KIND,
+    ZERO_HASH,
+    Fields,
+    Head,
+    SignedRecord,
+    VerifiedRecord,
+    _proven,
+    hash_text,
+    is_hash,
+    parse_timestamp,
+)
+from app.chain.report import MAX_FAULTS, Fault, Report
+from app.chain.strict import RECORD_DEPTH, RECORD_STRING, JsonValue, parse
+from app.errors import (
+    ChainError,
+    ContentError,
+    ForkError,
+    FormatError,
+    InvalidJsonError,
+    KeyMaterialError,
+    LinkError,
+    OrderError,
+    SignatureError,
+)
+
+__all__ = ["ChainAudit", "Fault", "Report", "Verifier", "verify_chain", "verify_detached"]
+
+_FIELDS = frozenset({"actor", "kind", "payload", "prev_hash", "seq", "timestamp"})
+_MAX_SEQ = 2**63 - 1
+_MAX_GAPS = 1000
+"""Gaps that are remembered, to know a record that comes out of place from a fork."""
+
+
+class Verifier:
+    """Verifies a chain record by record.
+
+    Args:
+        trusted: the key that the chain must begin with. Without it the genesis record's own word is taken,
+            and whoever re-signed a whole chain is not found out.
+
+    ``head`` is the last verified position, ``key`` the key in force, ``genesis_key`` the chain's first key,
+    ``genesis`` the payload of its first record.
+    """
+
+    __slots__ = (
+        "_doubted",
+        "_floor_us",
+        "_link",
+        "_next",
+        "genesis",
+        "genesis_key",
+        "head",
+        "key",
+        "trusted",
+    )
+
+    def __init__(self, trusted: PublicKey | None = None) -> None:
+        self.trusted = trusted
+        self.head: Head | None = None
+        self.key: PublicKey | None = None
+        self.genesis_key: PublicKey | None = None
+        self.genesis: dict[str, JsonValue] | None = None
+        self._next = 0
+        self._loose = 0  # refused lines since the head: each may stand for a record, or for nothing
+        self._link: str | None = ZERO_HASH
+        self._floor_us: int | None = None
+        self._doubted: PublicKey | None = None
+
+    @classmethod
+    def resume(cls, head: Head | None, key: PublicKey) -> Verifier:
+        """A verifier that goes on behind ``head``, verified before, with the key in force there.
+
+        With no head it begins a chain that must begin with ``key``.
+        """
+        verifier = cls(trusted=key if head is None else None)
+        if head is not None:
+            verifier.key = key
+            verifier._advance(head)
+        return verifier
+
+    def step(self, signed: SignedRecord) -> VerifiedRecord:
+        """Proves the next record; the state is unchanged when it fails.
+
+        The checks stand in the order of the errors: what a record says is read before it is judged, and its
+        place is judged before its content.
+
+        Raises:
+            FormatError: not a record of this format, or not in canonical form.
+            OrderError: ``seq`` is beyond the next one, or the time goes back.
+            ForkError: ``seq`` was there before.
+            LinkError: ``prev_hash`` is not the predecessor's hash.
+            ContentError: ``hash`` is not that of the text.
+            SignatureError: not signed by the key in force, or by one that is not trusted or weak.
+        """
+        fields = _read(signed.text)
+        self._check_place(fields)
+        self._check_link(fields)
+        _check_content(fields, signed)
+        key = self._check_signature(fields, signed)
+        following = _named_key(fields) if fields.kind == KEY_ROTATED else key
+        record = _proven(fields, signed)
+        if fields.seq == 0:
+            self.genesis_key, self.genesis = key, fields.payload
+        self.key = following
+        self._doubted = None
+        self._advance(record.head)
+        return record
+
+    def resync(self, signed: SignedRecord) -> None:
+        """Goes on behind a record that ``step`` refused, so that later ones are not blamed for it.
+
+        What such a record says counts only as far as it proves itself: one with a sound hash and signature
+        is a place to go on from; any other may have stood for the next record or for nothing at all, so the
+        next place and, behind a lost record, its link are left open.
+        Records verified after it are proven against each other, not against the chain's beginning.
+        """
+        fields = _readable(signed.text)
+        if self._next == 0 and self.key is None:
+            self._assume_genesis(fields)
+        record = self._sound(signed)
+        if record is not None and record.seq < self._next:
+            if record.seq == self._next - 1:
+                self._link = None  # either branch of the fork may be the one that goes on
+            return
+        if record is not None:
+            self._advance(record.head)
+        else:
+            self._loose += 1
+        if fields is not None and fields.kind == KEY_ROTATED:
+            self._assume_rotation(fields)
+
+    def _check_place(self, fields: Fields) -> None:
+        last = self._next + self._loose
+        if fields.seq > last:
+            raise OrderError(f"found seq {fields.seq} where {last} is next", seq=last)
+        if fields.seq < self._next:
+            raise ForkError("this seq was there before", seq=fields.seq)
+        if self._floor_us is not None and fields.timestamp_us < self._floor_us:
+            raise OrderError("the timestamp is before its predecessor's", seq=fields.seq)
+
+    def _check_link(self, fields: Fields) -> None:
+        known = self._link is not None and fields.seq == self._next
+        if known and fields.prev_hash != self._link:
+            raise LinkError("prev_hash is not the predecessor's hash", seq=fields.seq)
+
+    def _check_signature(self, fields: Fields, signed: SignedRecord) -> PublicKey:
+        """The key that signed the record: the key in force, or at seq 0 the one the record names."""
+        key = _named_key(fields) if fields.seq == 0 else self.key
+        if key is None:
+            raise SignatureError("the key is unknown, for the genesis record does not verify", seq=fields.seq)
+        if fields.seq == 0 and self.trusted is not None and key != self.trusted:
+            reason = f"the genesis record names key {key.key_id}, not the trusted {self.trusted.key_id}"
+            raise SignatureError(reason, seq=0)
+        try:
+            _check_signed(fields, signed, key)
+        except SignatureError:
+            if self._doubted is None:
+                raise
+            _check_signed(fields, signed, self._doubted)
+            return self._doubted
+        return key
+
+    def _advance(self, head: Head) -> None:
+        self.head = head
+        self._next = head.seq + 1
+        self._loose = 0
+        self._link = head.hash
+        self._floor_us = head.timestamp_us
+
+    def _sound(self, signed: SignedRecord) -> VerifiedRecord | None:
+        try:
+            return None if self.key is None else verify_detached(signed, self.key)
+        except ChainError:
+            return None
+
+    def _assume_genesis(self, fields: Fields | None) -> None:
+        """After a refused genesis record: judge the rest by the key it names, else by the trusted one."""
+        self.key = self.trusted
+        if fields is not None and fields.seq == 0:
+            self.key = _loadable_key(fields) or self.trusted
+
+    def _assume_rotation(self, fields: Fields) -> None:
+        """After a refused rotation: the next record decides which of the two keys is in force."""
+        named = _loadable_key(fields)
+        if named is not None:
+            self._doubted, self.key = self.key, named
+
+
+def verify_detached(signed: SignedRecord, key: PublicKey) -> VerifiedRecord:
+    """Proves one record by itself: its format, hash and signature, not its place in a chain.
+
+    Raises:
+        FormatError: not a record of this format.
+        ContentError: ``hash`` is not that of the text.
+        SignatureError: not signed by ``key``.
+    """
+    fields = _read(signed.text)
+    _check_content(fields, signed)
+    _check_signed(fields, signed, key)
+    return _proven(fields, signed)
+
+
+def verify_chain(
+    records: Iterable[SignedRecord],
+    trusted: PublicKey | None = None,
+    checkpoints: Mapping[int, str] | None = None,
+) -> Report:
+    """Verifies a whole chain from its genesis record, in memory that does not grow with its length.
+
+    Args:
+        records: the records in the chain's order, untrusted.
+        trusted: the key that the chain must begin with; without it the signer is only self-declared.
+        checkpoints: hashes by seq that were kept elsewhere.
+    """
+    audit = ChainAudit(trusted, checkpoints)
+    for signed in records:
+        audit.add(signed)
+    return audit.report()
+
+
+class ChainAudit:
+    """Collects what is wrong with one chain, fed record by record (``report`` may be asked at any time)."""
+
+    def __init__(
+        self, trusted: PublicKey | None = None, checkpoints: Mapping[int, str] | None = None
+    ) -> None:
+        self._verifier = Verifier(trusted)
+        self._checkpoints = dict(checkpoints or {})
+        self._faults: list[Fault] = []
+        self._last: Fault | None = None
+        self._fault_count = 0
+        self._line = 0
+        self._checked = 0
+        self._faulty = 0
+        self._unknown_kinds = 0
+        self._anchored_to: int | None = None
+        self._gaps: list[range] = []
+        self._cut = False
+
+    def add(self, signed: SignedRecord) -> VerifiedRecord | None:
+        """Verifies the next record; None when it was refused (the report says why)."""
+        self._line += 1
+        self._checked += 1
+        try:
+            record = self._verifier.step(signed)
+        except ChainError as error:
+            self._refuse(signed, error)
+            self._verifier.resync(signed)
+            return None
+        self._unknown_kinds += record.kind not in KNOWN_KINDS
+        self._compare(record)
+        return record
+
+    def add_unreadable(self, error: ChainError) -> None:
+        """Counts a line that is not even a record, and goes on behind it."""
+        self._line += 1
+        self._checked += 1
+        self._faulty += 1
+        self._blame(error)
+        self._verifier.resync(SignedRecord("", "", ""))
+
+    def note(self, error: ChainError) -> None:
+        """Adds a fault of the whole input, such as altered line endings, at the line that comes next."""
+        self._line += 1
+        self._last = None  # a fault of its own, never the continuation of another
+        self._blame(error)
+        self._last = None
+        self._line -= 1
+
+    def cut(self) -> None:
+        """Says that the input ends in the middle of a record."""
+        self._cut = True
+
+    def report(self) -> Report:
+        """What was found so far."""
+        verifier = self._verifier
+        trusted = verifier.trusted is not None and verifier.genesis_key == verifier.trusted
+        return Report(
+            checked=self._checked,
+            faulty=self._faulty,
+            fault_count=self._fault_count,
+            first_faults=tuple(self._faults),
+            head=verifier.head,
+            genesis_key=verifier.genesis_key,
+            key=verifier.key,
+            genesis=verifier.genesis,
+            signer_trusted=trusted,
+            unknown_kinds=self._unknown_kinds,
+            missing_checkpoints=tuple(sorted(self._checkpoints)),
+            anchored_to=self._anchored_to,
+            cut=self._cut,
+        )
+
+    def _refuse(self, signed: SignedRecord, error: ChainError) -> None:
+        self._faulty += 1
+        if isinstance(error, OrderError) and len(self._gaps) < _MAX_GAPS:
+            self._remember_gap(signed, error)
+        if isinstance(error, ForkError) and any(error.seq in gap for gap in self._gaps):
+            # The gap was blamed already; the record that fills it late is, if sound, the same fault.
+            late = self._own_fault(signed)
+            if late is not None:
+                self._blame(late)
+            return
+        self._blame(error)
+
+    def _remember_gap(self, signed: SignedRecord, error: OrderError) -> None:
+        fields = _readable(signed.text)
+        if fields is not None and error.seq is not None and fields.seq > error.seq:
+            self._gaps.append(range(error.seq, fields.seq))
+
+    def _own_fault(self, signed: SignedRecord) -> ChainError | None:
+        """What is wrong with a record apart from its place."""
+        key = self._verifier.key
+        try:
+            if key is not None:
+                verify_detached(signed, key)
+        except ChainError as error:
+            return error
+        return None
+
+    def _compare(self, record: VerifiedRecord) -> None:
+        """Holds a verified record against the checkpoint of its seq, if there is one."""
+        expected = self._checkpoints.pop(record.seq, None)
+        if expected is None:
+            return
+        if expected == record.hash:
+            self._anchored_to = record.seq
+            return
+        self._faulty += 1
+        self._blame(ForkError(f"a checkpoint has hash {expected[:16]}… at this seq", seq=record.seq))
+
+    def _blame(self, error: ChainError) -> None:
+        last = self._last
+        if last is not None and last.fault == error.fault and self._line == last.line + last.records:
+            self._last = Fault(last.seq, last.line, last.fault, last.reason, last.records + 1)
+            if self._faults[-1] is last:
+                self._faults[-1] = self._last
+            return
+        self._fault_count += 1
+        self._last = Fault(error.seq, self._line, error.fault, error.reason)
+        if len(self._faults) < MAX_FAULTS:
+            self._faults.append(self._last)
+
+
+def _read(text: str) -> Fields:
+    """Reads a record's text: strict JSON of exactly the six fields, in canonical form."""
+    try:
+        parsed = parse(text.encode("utf-8"), max_depth=RECORD_DEPTH, max_string=RECORD_STRING)
+    except (InvalidJsonError, UnicodeEncodeError) as error:
+        raise FormatError(f"the text is not strict JSON: {error}") from None
+    fields = _fields(parsed.value)
+    if canonical_parsed(parsed) != text:
+        raise FormatError("the text is not in canonical form", seq=fields.seq)
+    if (fields.seq == 0) != (fields.kind == GENESIS):
+        raise FormatError("a chain begins with its genesis record and has no other", seq=fields.seq)
+    if fields.kind in {GENESIS, KEY_ROTATED} and type(fields.payload.get("public_key")) is not str:
+        raise FormatError(f"a {fields.kind} record names a public_key", seq=fields.seq)
+    return fields
+
+
+def _fields(value: JsonValue) -> Fields:
+    if type(value) is not dict or value.keys() != _FIELDS:
+        raise FormatError("a record has exactly the fields actor, kind, payload, prev_hash, seq, timestamp")
+    seq, actor, kind = value["seq"], value["actor"], value["kind"]
+    payload, prev_hash, timestamp = value["payload"], value["prev_hash"], value["timestamp"]
+    if type(seq) is not int or not 0 <= seq <= _MAX_SEQ:
+        raise FormatError("seq is not an integer from 0 to 2^63-1")
+    if type(kind) is not str or not 0 < len(kind) <= MAX_KIND:
+        raise FormatError(f"kind is not a string of 1 to {MAX_KIND} characters", seq=seq)
+    if type(actor) is not str or type(payload) is not dict:
+        raise FormatError("actor is not a string or payload not an object", seq=seq)
+    if type(prev_hash) is not str or not is_hash(prev_hash):
+        raise FormatError("prev_hash is not 64 lowercase hex digits", seq=seq)
+    if type(timestamp) is not str:
+        raise FormatError("timestamp is not a string", seq=seq)
+    try:
+        timestamp_us = parse_timestamp(timestamp)
+    except FormatError as error:
+        raise FormatError(error.reason, seq=seq) from None
+    return Fields(actor, kind, payload, prev_hash, seq, timestamp, timestamp_us)
+
+
+def _readable(text: str) -> Fields | None:
+    try:
+        return _read(text)
+    except FormatError:
+        return None
+
+
+def _check_content(fields: Fields, signed: SignedRecord) -> None:
+    if hash_text(signed.text) != signed.hash:
+        raise ContentError("the hash is not that of the text", seq=fields.seq)
+
+
+def _check_signed(fields: Fields, signed: SignedRecord, key: PublicKey) -> None:
+    try:
+        key.verify(signed.hash, signed.signature)
+    except SignatureError as error:
+        raise SignatureError(error.reason, seq=fields.seq) from None
+
+
+def _named_key(fields: Fields) -> PublicKey:
+    """The key that a genesis or rotation record names."""
+    try:
+        return PublicKey.load(str(fields.payload["public_key"]))
+    except KeyMaterialError as error:
+        raise SignatureError(f"the key that the record names: {error}", seq=fields.seq) from None
+
+
+def _loadable_key(fields: Fields) -> PublicKey | None:
+    try:
+        return _named_key(fields)
+    except SignatureError:
+        return None
