@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from alembic import op
+from db.migrate import run_script
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
@@ -13,8 +14,8 @@ depends_on = ${repr(depends_on)}
 
 
 def upgrade() -> None:
-    op.get_bind().exec_driver_sql(Path(__file__).with_suffix(".sql").read_text("utf-8"))
+    run_script(op.get_bind(), Path(__file__).with_suffix(".sql"))
 
 
 def downgrade() -> None:
-    op.get_bind().exec_driver_sql(Path(__file__).with_suffix(".down.sql").read_text("utf-8"))
+    run_script(op.get_bind(), Path(__file__).with_suffix(".down.sql"))

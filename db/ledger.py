@@ -133,6 +133,13 @@ async def row_at(source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, seq
     return _first(await _trail_rows(source, tenant_id, _TRAIL["row_at"], tenant_id, log_uuid, seq))
 
 
+async def rows_at(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, seqs: Sequence[int]
+) -> list[TrailRow]:
+    """The records at these positions, in order; one that is missing is left out."""
+    return await _trail_rows(source, tenant_id, _TRAIL["rows_at"], tenant_id, log_uuid, list(seqs))
+
+
 async def by_idempotency(
     source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, key: str
 ) -> TrailRow | None:

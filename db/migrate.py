@@ -46,6 +46,8 @@ _RETRIES: Final = 10
 
 _SCRAM_ITERATIONS: Final = 4096
 
+_BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
+
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _CONCURRENT_CATALOG_CHANGE: Final = frozenset({"XX000", "40001", "40P01", "23505", "42710", "42P06"})
 
@@ -223,18 +225,20 @@ def _prepare(admin_url: str, app_password: str) -> None:
     with connected(admin_url) as connection, connection.begin():
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_MILLISECONDS}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-        connection.exec_driver_sql(_sql("roles"))
+        run_script(connection, _BOOTSTRAP / "roles.sql")
         connection.exec_driver_sql(f"ALTER ROLE {APP_ROLE} PASSWORD '{verifier}'")
         prepare_database(connection)
 
 
 def prepare_database(connection: Connection) -> None:
-    """Privileges and settings of the connected database itself: neither a template nor a dump carries them."""
-    connection.exec_driver_sql(_sql("database"))
+    """Privileges and settings of the database itself: neither a template nor a dump carries them."""
+    run_script(connection, _BOOTSTRAP / "database.sql")
 
 
-def _sql(name: str) -> str:
-    return (Path(__file__).parent / "bootstrap" / f"{name}.sql").read_text("utf-8")
+def run_script(connection: Connection, script: Path) -> None:
+    """Runs a file of SQL statements in the present transaction, exactly as it is written."""
+    # Without parameters the driver takes many statements at once and gives no meaning to "%".
+    connection.exec_driver_sql(script.read_text("utf-8"), execution_options={"no_parameters": True})
 
 
 def _config(connection: Connection) -> Config:

