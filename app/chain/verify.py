@@ -63,6 +63,7 @@ class Verifier:
         "_doubted",
         "_floor_us",
         "_link",
+        "_loose",
         "_next",
         "genesis",
         "genesis_key",
