@@ -1,0 +1,153 @@
+"""Actions: asking for them, reading them, deciding on them, reporting how they went."""
+
+from __future__ import annotations
+
+from litestar import get, post
+from litestar.connection import Request
+
+from app.errors import (
+    IdempotencyConflictError,
+    InvalidStateError,
+    TooManyRequestsError,
+    UnknownActionError,
+)
+from app.guard.bodies import Approval, Ask, OutcomeReport, Rejection
+from app.guard.words import OutcomeStatus
+from app.http import documents, examples
+from app.http.access import grant_further, granted
+from app.http.bodies import read_json
+from app.http.exchange import services_of
+from app.http.operation import ON_AGENT, Errors, describe
+from app.http.responses import Answer, answer, answer_decision
+from app.principal import Permission
+
+_ON_ACTION: Errors = (*ON_AGENT, UnknownActionError, InvalidStateError, IdempotencyConflictError)
+
+
+@post(
+    "/v1/agents/{agent_id:str}/actions",
+    status_code=200,
+    summary="Ask to act",
+    opt=describe(
+        Permission.REQUEST,
+        body=(documents.NewAction, examples.NEW_ACTION),
+        answer=documents.Decision,
+        example=examples.ALLOWED,
+        errors=(*ON_AGENT, TooManyRequestsError, IdempotencyConflictError),
+    ),
+)
+async def request_action(request: Request) -> Answer:
+    """Asks the guard: allowed, denied, or held for a person. Question and answer are on record before it replies.
+
+    A denial is no error: the answer is 200. When only the rate limit stood in the way, ``Retry-After`` says
+    after how many seconds the window has room again.
+    """
+    body = await read_json(request)
+    ask = Ask.parse(body.value)
+    ledger = services_of(request).ledger
+    return answer_decision(await ledger.request(granted(request), ask, body.stamp("actions")))
+
+
+@get(
+    "/v1/agents/{agent_id:str}/actions/pending",
+    summary="Pending actions",
+    opt=describe(
+        Permission.DECIDE, answer=documents.PendingList, example=examples.PENDING, errors=ON_AGENT
+    ),
+)
+async def pending_actions(request: Request) -> Answer:
+    """What waits for a person, oldest first, with the input exactly as requested. Operators only."""
+    waiting = await services_of(request).ledger.pending(granted(request))
+    return answer({"pending": [*waiting]})
+
+
+@get(
+    "/v1/agents/{agent_id:str}/actions/{action_id:str}",
+    summary="An action",
+    opt=describe(
+        Permission.READ_ACTION, answer=documents.Action, example=examples.ACTION, errors=ON_AGENT
+    ),
+)
+async def read_action(request: Request) -> Answer:
+    """One action as it stands: what was asked, what became of it, how it went."""
+    ledger = services_of(request).ledger
+    return answer(await ledger.action(granted(request), _action_id(request)))
+
+
+@post(
+    "/v1/agents/{agent_id:str}/actions/{action_id:str}/outcome",
+    status_code=200,
+    summary="Report an outcome",
+    opt=describe(
+        Permission.REPORT,
+        body=(documents.Outcome, examples.OUTCOME),
+        answer=documents.Status,
+        example=examples.STATUS,
+        errors=_ON_ACTION,
+    ),
+)
+async def report_outcome(request: Request) -> Answer:
+    """Records how an allowed action went, once. ``harmful`` is for operators only.
+
+    ``unknown`` is for a caller who cannot tell, e.g. since a reply was lost; one of the others may follow.
+    """
+    body = await read_json(request)
+    report = OutcomeReport.parse(body.value)
+    grant = granted(request)
+    if report.status is OutcomeStatus.HARMFUL:
+        grant = grant_further(request, Permission.REPORT_HARM, request.path_params["agent_id"])
+    action_id = _action_id(request)
+    stamp = body.stamp(f"actions/{action_id}/outcome")
+    return answer(await services_of(request).ledger.report(grant, action_id, report, stamp))
+
+
+@post(
+    "/v1/agents/{agent_id:str}/actions/{action_id:str}/approve",
+    status_code=200,
+    summary="Approve an action",
+    opt=describe(
+        Permission.DECIDE,
+        body=(documents.Approval, examples.APPROVAL),
+        answer=documents.Decision,
+        example=examples.ALLOWED,
+        errors=_ON_ACTION,
+    ),
+)
+async def approve_action(request: Request) -> Answer:
+    """Lets a pending action go. The guard checks it once more, so the answer may be a denial. Operators only."""
+    body = await read_json(request)
+    approval = Approval.parse(body.value)
+    action_id = _action_id(request)
+    stamp = body.stamp(f"actions/{action_id}/approve")
+    ledger = services_of(request).ledger
+    return answer_decision(await ledger.approve(granted(request), action_id, approval, stamp))
+
+
+@post(
+    "/v1/agents/{agent_id:str}/actions/{action_id:str}/reject",
+    status_code=200,
+    summary="Reject an action",
+    opt=describe(
+        Permission.DECIDE,
+        body=(documents.Rejection, examples.REJECTION),
+        answer=documents.Decision,
+        example={
+            "decision": "denied",
+            "action_id": "act-2",
+            "reason": {"code": "rejected", "by": "Ada", "reason": "wrong address"},
+        },
+        errors=_ON_ACTION,
+    ),
+)
+async def reject_action(request: Request) -> Answer:
+    """Refuses a pending action, with a scar for having asked when ``scar`` names one. Operators only."""
+    body = await read_json(request)
+    rejection = Rejection.parse(body.value)
+    action_id = _action_id(request)
+    stamp = body.stamp(f"actions/{action_id}/reject")
+    ledger = services_of(request).ledger
+    return answer_decision(await ledger.reject(granted(request), action_id, rejection, stamp))
+
+
+def _action_id(request: Request) -> str:
+    return str(request.path_params["action_id"])

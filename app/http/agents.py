@@ -1,0 +1,102 @@
+"""Agents: creating them, listing them, their standing, their tokens."""
+
+from __future__ import annotations
+
+from litestar import get, post
+from litestar.connection import Request
+
+from app.errors import (
+    AgentExistsError,
+    BadRequestError,
+    IdempotencyConflictError,
+    InvalidPolicyError,
+)
+from app.guard.policy import Policy
+from app.http import documents, examples
+from app.http.access import check_agent_id, grant_further, granted
+from app.http.bodies import read_json
+from app.http.exchange import services_of
+from app.http.operation import ON_AGENT, Field, describe
+from app.http.query import page_of
+from app.http.responses import Answer, answer
+from app.principal import Permission
+
+MAX_AGENTS = 5_000
+"""Agents in one answer."""
+
+
+@post(
+    "/v1/agents",
+    status_code=200,
+    summary="Create an agent",
+    opt=describe(
+        Permission.CREATE_AGENT,
+        body=(documents.NewAgent, examples.NEW_AGENT),
+        answer=documents.CreatedAgent,
+        example=examples.CREATED,
+        errors=(AgentExistsError, IdempotencyConflictError, InvalidPolicyError),
+    ),
+)
+async def create_agent(request: Request) -> Answer:
+    """Begins the agent's chain. The policy is fixed for its life; null makes an observed agent. Operators only."""
+    body = await read_json(request)
+    agent_id = check_agent_id(body.value.get("agent_id"))
+    if "policy" not in body.value:
+        raise BadRequestError("policy: is required; null makes an observed agent without a guard")
+    document = body.value["policy"]
+    policy = None if document is None else Policy.parse(document)
+    grant = grant_further(request, Permission.CREATE_AGENT, agent_id)
+    services = services_of(request)
+    status = await services.ledger.create_agent(grant, policy, body.stamp("agents"))
+    return answer({"agent": status, "token": services.tokens.issue(grant.tenant_id, agent_id)})
+
+
+@get(
+    "/v1/agents",
+    summary="List agents",
+    opt=describe(
+        Permission.LIST_AGENTS,
+        answer=documents.AgentList,
+        example=examples.AGENTS,
+        query=(
+            Field("after", {"type": "string"}, "List agents with an id above this one."),
+            Field("limit", {"type": "integer", "minimum": 1, "default": MAX_AGENTS}, "Most agents to list."),
+        ),
+    ),
+)
+async def list_agents(request: Request) -> Answer:
+    """The tenant's agents by id, each with its status, or why it is quarantined. Operators only."""
+    page = page_of(request, default=MAX_AGENTS, most=MAX_AGENTS)
+    after = None if page.after is None else check_agent_id(page.after)
+    agents = await services_of(request).ledger.agents(granted(request), after=after, limit=page.limit)
+    return answer({"agents": [*agents]})
+
+
+@get(
+    "/v1/agents/{agent_id:str}",
+    summary="An agent's status",
+    opt=describe(
+        Permission.READ_STATUS, answer=documents.Status, example=examples.STATUS, errors=ON_AGENT
+    ),
+)
+async def agent_status(request: Request) -> Answer:
+    """The agent's standing, no older than the request."""
+    return answer(await services_of(request).ledger.status(granted(request)))
+
+
+@get(
+    "/v1/agents/{agent_id:str}/token",
+    summary="An agent's token",
+    opt=describe(
+        Permission.ISSUE_TOKEN,
+        answer=documents.AgentToken,
+        example={"token": examples.TOKEN},
+        errors=ON_AGENT,
+    ),
+)
+async def agent_token(request: Request) -> Answer:
+    """The token that acts for this agent alone, the same each time. Operators only."""
+    services = services_of(request)
+    grant = granted(request)
+    await services.ledger.require_agent(grant)
+    return answer({"token": services.tokens.issue(grant.tenant_id, request.path_params["agent_id"])})

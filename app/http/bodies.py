@@ -1,0 +1,109 @@
+"""Request bodies: raw bytes, read once within the limit, then strict JSON (cases H01, H09).
+
+Litestar's own decoding is lax about types, content types and duplicate keys, so it is not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import msgspec
+from litestar.connection import Request
+from litestar.types import Receive, Scope
+
+from app.chain.canonical import canonical_parsed
+from app.chain.strict import JsonObject, Parsed, parse
+from app.errors import BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError
+from app.http.exchange import exchange_in, headers
+from app.ledger.idempotency import Stamp, stamp
+
+BODY_SECS = 30.0
+"""A body must have arrived whole after this time (case H31)."""
+
+_JSON = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_KEY = re.compile(rb"[\x21-\x7e]{1,255}")
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A JSON object as it came in, with the client's idempotency key when it sent one."""
+
+    parsed: Parsed
+    idempotency_key: str | None
+
+    @property
+    def value(self) -> JsonObject:
+        """The object."""
+        return self.parsed.value  # type: ignore[return-value]  # read_json makes no other
+
+    def stamp(self, endpoint: str) -> Stamp | None:
+        """The stamp of this request to ``endpoint`` (such as ``actions/act-3/outcome``), None without a key."""
+        if self.idempotency_key is None:
+            return None
+        return stamp(endpoint, self.idempotency_key, canonical_parsed(self.parsed))
+
+
+async def read_json(request: Request) -> Body:
+    """The request's body as a strict JSON object.
+
+    Raises:
+        UnsupportedMediaTypeError: not ``application/json``, or compressed.
+        PayloadTooLargeError: announced or found to be larger than the limit.
+        InvalidJsonError: not strict JSON; names the place.
+        BadRequestError: not an object, a bad Idempotency-Key, a body that did not arrive.
+    """
+    scope = request.scope
+    exchange = exchange_in(scope)
+    _check_type(scope)
+    key = _idempotency_key(scope)
+    raw = await _read(scope, request.receive, exchange.services.settings.max_body_bytes)
+    exchange.body_read = True
+    parsed = parse(raw)
+    if type(parsed.value) is not dict:
+        raise BadRequestError("the body must be a JSON object")
+    return Body(parsed, key)
+
+
+def _check_type(scope: Scope) -> None:
+    types = headers(scope, b"content-type")
+    if len(types) != 1 or _JSON.fullmatch(types[0]) is None:
+        raise UnsupportedMediaTypeError("the body must be sent as Content-Type: application/json")
+    for encoding in headers(scope, b"content-encoding"):
+        if encoding.strip().lower() != b"identity":
+            raise UnsupportedMediaTypeError("the body must not be compressed")
+
+
+def _idempotency_key(scope: Scope) -> str | None:
+    keys = headers(scope, b"idempotency-key")
+    if not keys:
+        return None
+    if len(keys) > 1 or _KEY.fullmatch(keys[0]) is None:
+        raise BadRequestError("Idempotency-Key: must be one header of 1 to 255 visible ASCII characters")
+    return keys[0].decode("ascii")
+
+
+async def _read(scope: Scope, receive: Receive, limit: int) -> bytes:
+    for length in headers(scope, b"content-length"):
+        if _LENGTH.fullmatch(length) is None or int(length) > limit:
+            raise PayloadTooLargeError(limit)
+    try:
+        async with asyncio.timeout(BODY_SECS):
+            return await _collect(receive, limit)
+    except TimeoutError:
+        raise BadRequestError(f"the body did not arrive within {BODY_SECS:.0f} seconds") from None
+
+
+async def _collect(receive: Receive, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise BadRequestError("the connection ended before the body did")
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > limit:
+            raise PayloadTooLargeError(limit)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -1,0 +1,301 @@
+"""The shapes of the API, for its description only: bodies are read by ``app.guard.bodies``, exactly.
+
+Each struct becomes one schema of the OpenAPI document; its docstring and the members' descriptions are what
+readers of ``/schema`` see.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+AgentId = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="Id of an agent, never used again.")]
+ActionId = Annotated[str, Meta(pattern="^act-[1-9][0-9]{0,18}$", description="Id of an action of one agent.")]
+Hex64 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Cost = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+ToolName = Annotated[str, Meta(min_length=1, max_length=128)]
+PersonName = Annotated[str, Meta(min_length=1, max_length=256)]
+Uuid = Annotated[str, Meta(pattern="^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$")]
+Severity = Annotated[
+    Literal["minor", "moderate", "severe", "fatal"], Meta(description="Weights 1, 3, 10 and 4294967295.")
+]
+
+
+class ToolRule(Struct):
+    """What one tool may do."""
+
+    cost: Annotated[Cost, Meta(description="Least cost of a call.")]
+    requires_approval: bool = False
+    max_calls: Cost | None = None
+
+
+class RateLimit(Struct):
+    """At most so many allowed actions in any window of so many seconds."""
+
+    max_actions: Annotated[int, Meta(ge=0, le=2**32 - 1)]
+    window_secs: Annotated[int, Meta(ge=1, le=2**53)]
+
+
+class Policy(Struct):
+    """What an agent may do, fixed for its life."""
+
+    budget: Cost
+    scar_limit: Annotated[int, Meta(ge=0, le=2**32 - 1)]
+    tools: dict[str, ToolRule]
+    rate_limit: RateLimit | None = None
+    default_rule: Annotated[
+        ToolRule | None, Meta(description="Rule of every tool not listed; null denies them.")
+    ] = None
+
+
+class NewAgent(Struct):
+    """An agent to create."""
+
+    agent_id: AgentId
+    policy: Annotated[Policy | None, Meta(description="Required; null makes an observed agent without a guard.")]
+
+
+class NewAction(Struct):
+    """What an agent wants to do."""
+
+    tool: ToolName
+    input: Annotated[Any, Meta(description="What the tool is called with, recorded exactly.")] = None
+    cost: Annotated[Cost | None, Meta(description="Raises the charge above the rule's, never lowers it.")] = None
+    session_id: Uuid | None = None
+    parent_id: Annotated[Uuid | None, Meta(description="Node of the session's trace tree that asks.")] = None
+    thought_process: str | None = None
+
+
+class Approval(Struct):
+    """A person's yes to a pending action."""
+
+    approver: PersonName
+    note: str | None = None
+
+
+class Rejection(Struct):
+    """A person's no to a pending action, with a scar when asking was wrong."""
+
+    approver: PersonName
+    reason: str
+    scar: Severity | None = None
+
+
+class Outcome(Struct):
+    """How an allowed action went. ``harmful`` is for operators; ``unknown`` may be followed by one other."""
+
+    status: Literal["success", "failure", "harmful", "unknown"]
+    detail: str = ""
+
+
+class NewScar(Struct):
+    """A mark for what a person or a monitor saw."""
+
+    severity: Severity
+    reason: str
+    action_id: ActionId | None = None
+
+
+class Termination(Struct):
+    """The kill switch."""
+
+    reason: str
+    by: PersonName
+
+
+class Head(Struct):
+    """The last record of a chain."""
+
+    seq: int
+    hash: Hex64
+
+
+class Scar(Struct):
+    """One scar of an agent."""
+
+    seq: int
+    severity: Severity
+    reason: str
+    action_id: ActionId | None
+
+
+class Status(Struct):
+    """An agent's standing, folded from its verified records."""
+
+    agent_id: AgentId
+    alive: bool
+    termination_reason: str | None
+    budget: Cost | None
+    spent: Cost
+    remaining: Cost | None
+    scar_score: int
+    scar_limit: int | None
+    scars: list[Scar]
+    actions_allowed: int
+    actions_denied: int
+    actions_pending: int
+    head: Head
+    public_key: Hex64
+
+
+class CreatedAgent(Struct):
+    """A new agent and its token."""
+
+    agent: Status
+    token: Annotated[str, Meta(description="Bearer token of this agent alone.")]
+
+
+class AgentToken(Struct):
+    """An agent's token, the same each time."""
+
+    token: str
+
+
+class AgentEntry(Struct):
+    """One agent of a list: its status, or why it is quarantined."""
+
+    agent_id: AgentId
+    state: Literal["active", "quarantined"]
+    status: Status | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class AgentList(Struct):
+    """Agents of the tenant, by id."""
+
+    agents: list[AgentEntry]
+
+
+class Allowed(Struct):
+    """Do it; the cost is charged."""
+
+    decision: Literal["allowed"]
+    action_id: ActionId
+    cost: Cost
+    remaining: Cost
+
+
+class Reason(Struct):
+    """Why an action was denied, with what belongs to the code."""
+
+    code: Literal[
+        "terminated", "tool_not_allowed", "tool_call_limit", "rate_limited", "insufficient_budget", "rejected"
+    ]
+
+
+class Denied(Struct):
+    """Do not do it. No error: the answer is 200."""
+
+    decision: Literal["denied"]
+    action_id: ActionId
+    reason: Reason
+
+
+class Pending(Struct):
+    """Wait: a person decides."""
+
+    decision: Literal["pending_approval"]
+    action_id: ActionId
+
+
+Decision = Allowed | Denied | Pending
+
+
+class Action(Struct):
+    """One action as it stands."""
+
+    action_id: ActionId
+    tool: ToolName
+    input: Any
+    cost: Cost
+    status: Literal["requested", "pending_approval", "allowed", "denied", "completed"]
+    outcome: Any
+
+
+class Requested(Struct):
+    """The request of a pending action, as recorded."""
+
+    action_id: ActionId
+    tool: ToolName
+    input: Any
+    cost: Cost
+
+
+class PendingEntry(Struct):
+    """One action that waits for a person."""
+
+    requested_at: str
+    seq: int
+    action: Requested
+
+
+class PendingList(Struct):
+    """What waits for a person, oldest first."""
+
+    pending: list[PendingEntry]
+
+
+class Record(Struct):
+    """An export line: the signed text with ``hash`` and ``signature`` put before its last brace."""
+
+    actor: str
+    kind: str
+    payload: dict[str, Any]
+    prev_hash: Hex64
+    seq: int
+    timestamp: str
+    hash: Hex64
+    signature: Annotated[str, Meta(pattern="^[0-9a-f]{128}$")]
+
+
+class Log(Struct):
+    """A page of an agent's log and the head of its whole chain."""
+
+    records: list[Record]
+    head: Head
+
+
+class Failure(Struct):
+    """The first record that does not verify."""
+
+    line: int
+    seq: int | None
+    reason: str
+
+
+class Verification(Struct):
+    """The result of verifying a whole chain."""
+
+    ok: bool
+    records: int
+    public_key: Hex64 | UnsetType = UNSET
+    head: Head | UnsetType = UNSET
+    failure: Failure | UnsetType = UNSET
+
+
+class PublicKey(Struct):
+    """The key that verifies the tenant's records."""
+
+    public_key: Hex64
+    algorithm: Literal["ed25519"]
+
+
+class Ok(Struct):
+    """All is well."""
+
+    ok: Literal[True]
+
+
+class Problem(Struct):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    error: Annotated[str, Meta(description="The same as ``detail``.")]
+    request_id: Annotated[str, Meta(description="Also in the header X-Request-Id and in the service's log.")]
+    field: Annotated[str | UnsetType, Meta(description="Member of the body or policy at fault.")] = UNSET
+    place: Annotated[str | UnsetType, Meta(description="Where the JSON is broken.")] = UNSET

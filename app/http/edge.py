@@ -1,0 +1,141 @@
+"""The outermost ASGI layer: what holds for every request, also for paths that no route knows.
+
+It checks the request target, gives each request an id, adds the headers that every answer carries, turns
+what escaped into a problem document, logs one line, and answers early without losing the answer: when a body
+was not read, the answer goes out first and the rest of the body is then taken and thrown away for a while.
+A socket closed with unread data is reset, and the client would never see why (case H01).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from uuid import uuid4
+
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.http.exchange import Exchange, Services, attach, headers
+from app.http.problems import MEDIA_TYPE, problem_of
+from app.http.target import check_path, parse_query
+from app.telemetry import log_request, request_id
+
+SMALL_BODY_BYTES = 64 * 1024
+"""An unread body up to this size is left to the server to skip, and the connection lives on."""
+
+LINGER_BYTES = 64 * 1024 * 1024
+LINGER_SECS = 5.0
+"""How much of a refused body is taken, and for how long, so that its sender gets to read the refusal."""
+
+_OWN_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
+_COMMON = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+
+
+class Edge:
+    """Wraps the Litestar application; this is the ASGI application that a server runs."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self.app = app
+        self.services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one connection event."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": None})
+        else:
+            await self.app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        exchange = Exchange(self.services, _request_id(scope))
+        request_id.set(exchange.request_id)
+        attach(scope, exchange)
+        reply = _Reply(scope, exchange, receive, send)
+        try:
+            check_path(scope.get("raw_path") or scope["path"].encode())
+            if scope["query_string"]:
+                parse_query(scope["query_string"])
+            await self.app(scope, receive, reply.send)
+        except Exception as error:  # noqa: BLE001  the last place that can answer
+            await _answer_with_problem(reply, error, exchange.request_id)
+        finally:
+            if self.services.settings.log_requests:
+                template = scope.get("path_template") or "(no route)"
+                log_request(scope["method"], template, reply.status, time.perf_counter() - started)
+
+
+class _Reply:
+    """Sends the answer: adds the common headers and lingers when the request's body was not read."""
+
+    __slots__ = ("_exchange", "_linger", "_receive", "_scope", "_send", "status")
+
+    def __init__(self, scope: Scope, exchange: Exchange, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._exchange = exchange
+        self._receive = receive
+        self._send = send
+        self._linger = False
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        """The ``send`` that the application sees."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = self._headers(list(message["headers"]))
+        elif self._linger and message["type"] == "http.response.body" and not message.get("more_body"):
+            await self._send({"type": "http.response.body", "body": message["body"], "more_body": True})
+            await _discard(self._receive)
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await self._send(message)
+
+    def _headers(self, own: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        names = {name for name, _ in own}
+        own.extend(header for header in _COMMON if header[0] not in names)
+        own.append((b"x-request-id", self._exchange.request_id.encode()))
+        if not self._exchange.body_read:
+            waiting = _unread_bytes(self._scope)
+            self._linger = waiting > SMALL_BODY_BYTES
+            if self._linger or self.status == 413:
+                own.append((b"connection", b"close"))
+        return own
+
+
+def _request_id(scope: Scope) -> str:
+    """The caller's own id when it is a sane one, so that its logs and ours can be joined; else a new one."""
+    given = headers(scope, b"x-request-id")
+    if len(given) == 1 and _OWN_ID.fullmatch(given[0]):
+        return given[0].decode()
+    return uuid4().hex
+
+
+def _unread_bytes(scope: Scope) -> float:
+    """How much body a request announced; without an end when it is chunked."""
+    if headers(scope, b"transfer-encoding"):
+        return float("inf")
+    return sum(int(value) for value in headers(scope, b"content-length") if value.isdigit())
+
+
+async def _discard(receive: Receive) -> None:
+    taken = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECS):
+            while taken < LINGER_BYTES:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return
+                taken += len(message["body"])
+                if not message["more_body"]:
+                    return
+
+
+async def _answer_with_problem(reply: _Reply, error: Exception, current: str) -> None:
+    if reply.status:
+        raise error  # too late for another answer: the server cuts the connection
+    problem = problem_of(error, current)
+    own = [(name.encode(), value.encode()) for name, value in problem.headers]
+    own += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(problem.body)).encode())]
+    await reply.send({"type": "http.response.start", "status": problem.status, "headers": own})
+    await reply.send({"type": "http.response.body", "body": problem.body, "more_body": False})

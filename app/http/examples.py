@@ -1,0 +1,93 @@
+"""Example bodies and answers of the API description. Tests send and compare them, so they stay true."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+HASH: Final = "5f0c9d3ef1f9f1be2b7f5a1e0d6f1d9a5f1c3b7a9e8d7c6b5a4f3e2d1c0b9a88"
+KEY: Final = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+TOKEN: Final = "agt_7261696c730040008000000000000001.mailer.<64 hexadecimal digits>"  # noqa: S105  no token
+
+POLICY: Final[dict[str, Any]] = {
+    "budget": 50,
+    "scar_limit": 10,
+    "rate_limit": {"max_actions": 20, "window_secs": 60},
+    "tools": {"search": {"cost": 1}, "send_email": {"cost": 5, "requires_approval": True, "max_calls": 3}},
+    "default_rule": None,
+}
+NEW_AGENT: Final[dict[str, Any]] = {"agent_id": "mailer", "policy": POLICY}
+STATUS: Final[dict[str, Any]] = {
+    "agent_id": "mailer",
+    "alive": True,
+    "termination_reason": None,
+    "budget": 50,
+    "spent": 1,
+    "remaining": 49,
+    "scar_score": 1,
+    "scar_limit": 10,
+    "scars": [{"seq": 5, "severity": "minor", "reason": "action failed: timeout", "action_id": "act-1"}],
+    "actions_allowed": 1,
+    "actions_denied": 0,
+    "actions_pending": 0,
+    "head": {"seq": 5, "hash": HASH},
+    "public_key": KEY,
+}
+CREATED: Final[dict[str, Any]] = {"agent": STATUS, "token": TOKEN}
+AGENTS: Final[dict[str, Any]] = {
+    "agents": [
+        {"agent_id": "mailer", "state": "active", "status": STATUS},
+        {"agent_id": "old", "state": "quarantined", "error": "seq 3: the hash is not that of the text"},
+    ]
+}
+NEW_ACTION: Final[dict[str, Any]] = {"tool": "search", "input": {"query": "rate of exchange"}, "cost": 1}
+ALLOWED: Final[dict[str, Any]] = {
+    "decision": "allowed",
+    "action_id": "act-1",
+    "cost": 1,
+    "remaining": 49,
+}
+ACTION: Final[dict[str, Any]] = {
+    "action_id": "act-1",
+    "tool": "search",
+    "input": {"query": "rate of exchange"},
+    "cost": 1,
+    "status": "allowed",
+    "outcome": None,
+}
+PENDING: Final[dict[str, Any]] = {
+    "pending": [
+        {
+            "requested_at": "2026-09-30T08:27:35.423031Z",
+            "seq": 6,
+            "action": {"action_id": "act-2", "tool": "send_email", "input": {"to": "a@example.org"}, "cost": 5},
+        }
+    ]
+}
+APPROVAL: Final[dict[str, Any]] = {"approver": "Ada", "note": "checked the address"}
+REJECTION: Final[dict[str, Any]] = {"approver": "Ada", "reason": "wrong address", "scar": "minor"}
+OUTCOME: Final[dict[str, Any]] = {"status": "success", "detail": "3 results"}
+NEW_SCAR: Final[dict[str, Any]] = {"severity": "minor", "reason": "rude answer", "action_id": "act-1"}
+TERMINATION: Final[dict[str, Any]] = {"reason": "project ended", "by": "Ada"}
+LOG: Final[dict[str, Any]] = {
+    "head": {"seq": 5, "hash": HASH},
+    "records": [
+        {
+            "actor": "operator",
+            "kind": "terminated",
+            "payload": {"by": "Ada", "reason": "project ended"},
+            "prev_hash": HASH,
+            "seq": 6,
+            "timestamp": "2026-09-30T08:27:35.423031Z",
+            "hash": HASH,
+            "signature": "ab" * 64,
+        }
+    ],
+}
+VERIFICATION: Final[dict[str, Any]] = {
+    "ok": True,
+    "records": 6,
+    "public_key": KEY,
+    "head": {"seq": 5, "hash": HASH},
+}
+PUBLIC_KEY: Final[dict[str, Any]] = {"public_key": KEY, "algorithm": "ed25519"}
+OK: Final[dict[str, Any]] = {"ok": True}

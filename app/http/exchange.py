@@ -1,0 +1,75 @@
+"""One request on its way through the service: who asks, what it was granted, whether its body was read.
+
+The edge makes one ``Exchange`` a request and puts it into the ASGI scope; everything behind it reads it there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litestar.connection import ASGIConnection
+from litestar.types import Scope
+
+if TYPE_CHECKING:
+    from app.ledger import Ledger
+    from app.principal import Grant, Principal
+    from app.settings import Settings
+    from app.tokens import Tokens
+
+_KEY = "trails.exchange"
+
+
+class Services:
+    """What the routes need, made once a process; the ledger is there while the lifespan runs."""
+
+    __slots__ = ("_ledger", "draining", "settings", "tokens")
+
+    def __init__(self, settings: Settings, tokens: Tokens) -> None:
+        self.settings = settings
+        self.tokens = tokens
+        self.draining = False
+        self._ledger: Ledger | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The open ledger."""
+        if self._ledger is None:
+            raise RuntimeError("the application's lifespan has not started")
+        return self._ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger | None) -> None:
+        self._ledger = ledger
+
+
+class Exchange:
+    """State of one request; made by the edge, filled by authentication and authorisation."""
+
+    __slots__ = ("body_read", "grant", "principal", "request_id", "services")
+
+    def __init__(self, services: Services, request_id: str) -> None:
+        self.services = services
+        self.request_id = request_id
+        self.principal: Principal | None = None
+        self.grant: Grant | None = None
+        self.body_read = False
+
+
+def attach(scope: Scope, exchange: Exchange) -> None:
+    """Puts the exchange where ``exchange_in`` finds it."""
+    scope[_KEY] = exchange  # type: ignore[literal-required]  # ASGI lets applications add keys of their own
+
+
+def exchange_in(scope: Scope) -> Exchange:
+    """The exchange of this request."""
+    return scope[_KEY]  # type: ignore[literal-required,no-any-return]  # as above
+
+
+def services_of(connection: ASGIConnection) -> Services:
+    """The process's services, for a route."""
+    return exchange_in(connection.scope).services
+
+
+def headers(scope: Scope, name: bytes) -> list[bytes]:
+    """All values of a header, as they came; ``name`` in lower case."""
+    return [value for key, value in scope["headers"] if key == name]

@@ -1,0 +1,37 @@
+"""Liveness and readiness (case H29): the first says that the process lives, the second that it can record."""
+
+from __future__ import annotations
+
+import asyncio
+
+from litestar import get
+from litestar.connection import Request
+
+from app.errors import UnavailableError
+from app.http import documents, examples
+from app.http.exchange import services_of
+from app.http.operation import describe
+from app.http.responses import Answer, answer
+
+PROBE_SECS = 1.5
+"""Longest wait for the database; the answer must be out within two seconds."""
+
+
+@get("/healthz", summary="Is the process alive", opt=describe(None, answer=documents.Ok, example=examples.OK))
+async def healthz() -> Answer:
+    """Answers as long as the process lives, whatever the database does."""
+    return answer({"ok": True})
+
+
+@get("/readyz", summary="Can the service record", opt=describe(None, answer=documents.Ok, example=examples.OK))
+async def readyz(request: Request) -> Answer:
+    """Runs the whole append path and rolls it back; 503 says what is wrong, within two seconds."""
+    services = services_of(request)
+    if services.draining:
+        raise UnavailableError("the service is shutting down")
+    try:
+        async with asyncio.timeout(PROBE_SECS):
+            await services.ledger.probe()
+    except TimeoutError:
+        raise UnavailableError(f"the database did not answer within {PROBE_SECS} seconds") from None
+    return answer({"ok": True})

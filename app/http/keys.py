@@ -1,0 +1,29 @@
+"""The key that verifies records."""
+
+from __future__ import annotations
+
+from litestar import get
+from litestar.connection import Request
+
+from app.errors import UnauthorizedError
+from app.http import documents, examples
+from app.http.auth import authenticate_if_given
+from app.http.exchange import services_of
+from app.http.operation import describe
+from app.http.responses import Answer, answer
+
+
+@get(
+    "/v1/public-key",
+    summary="The public key",
+    opt=describe(
+        None, answer=documents.PublicKey, example=examples.PUBLIC_KEY, errors=(UnauthorizedError,)
+    ),
+)
+async def public_key(request: Request) -> Answer:
+    """The Ed25519 key that signs the records of the token's tenant; of the default tenant without a token."""
+    services = services_of(request)
+    principal = authenticate_if_given(request.scope)
+    tenant_id = services.tokens.default_tenant if principal is None else principal.tenant_id
+    key = await services.ledger.public_key(tenant_id)
+    return answer({"public_key": key, "algorithm": "ed25519"})

@@ -1,0 +1,60 @@
+"""An agent's log: the records themselves, and verifying them."""
+
+from __future__ import annotations
+
+from litestar import get
+from litestar.connection import Request
+
+from app.errors import NotFoundError
+from app.http import documents, examples
+from app.http.access import granted
+from app.http.exchange import services_of
+from app.http.operation import ON_AGENT, Field, describe
+from app.http.query import page_of, seq_of
+from app.http.responses import Answer, answer, answer_log
+from app.principal import Permission
+
+LOG_LIMIT = 500
+MAX_LOG_LIMIT = 5_000
+"""Records in one page, by default and at most, as Lineage's clients expect."""
+
+
+@get(
+    "/v1/agents/{agent_id:str}/log",
+    summary="An agent's log",
+    opt=describe(
+        Permission.READ_LOG,
+        answer=documents.Log,
+        example=examples.LOG,
+        errors=ON_AGENT,
+        query=(
+            Field("after", {"type": "integer", "minimum": 0}, "Records with a seq above this one."),
+            Field(
+                "limit",
+                {"type": "integer", "minimum": 1, "default": LOG_LIMIT},
+                f"Most records to return; above {MAX_LOG_LIMIT} counts as {MAX_LOG_LIMIT}.",
+            ),
+        ),
+    ),
+)
+async def read_log(request: Request) -> Answer:
+    """Records in their order, each exactly as it was signed, and the head of the chain. Operators only."""
+    page = page_of(request, default=LOG_LIMIT, most=MAX_LOG_LIMIT)
+    after = seq_of(page.after)
+    lines, head = await services_of(request).ledger.log(granted(request), after, page.limit)
+    return answer_log(lines, head)
+
+
+@get(
+    "/v1/agents/{agent_id:str}/verify",
+    summary="Verify an agent's log",
+    opt=describe(
+        Permission.READ_LOG,
+        answer=documents.Verification,
+        example=examples.VERIFICATION,
+        errors=(NotFoundError,),
+    ),
+)
+async def verify_log(request: Request) -> Answer:
+    """Verifies the whole chain from its genesis: hashes, links, signatures, columns. Operators only."""
+    return answer(await services_of(request).ledger.verify(granted(request)))

@@ -1,0 +1,79 @@
+"""What a route says about itself: permission, body, answer, errors. Access and description read it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from app.errors import (
+    BadRequestError,
+    ForbiddenError,
+    InvalidJsonError,
+    NotFoundError,
+    PayloadTooLargeError,
+    QuarantinedError,
+    TrailsError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
+)
+from app.http.access import PERMISSION, PUBLIC
+from app.principal import Permission
+
+OPERATION: Final = "operation"
+
+Errors = tuple[type[TrailsError], ...]
+
+ON_AGENT: Final[Errors] = (NotFoundError, QuarantinedError)
+"""What any route of one agent may meet."""
+
+_WITH_TOKEN: Final[Errors] = (UnauthorizedError, ForbiddenError)
+_WITH_BODY: Final[Errors] = (InvalidJsonError, PayloadTooLargeError, UnsupportedMediaTypeError)
+
+
+class Field(msgspec.Struct, frozen=True):
+    """A query field: its JSON schema and what it does."""
+
+    name: str
+    schema: dict[str, Any]
+    meaning: str
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """Body and answer as documentation structs with an example each, query fields, errors."""
+
+    answer: Any
+    example: dict[str, Any]
+    body: Any = None
+    body_example: dict[str, Any] | None = None
+    query: tuple[Field, ...] = ()
+    errors: Errors = ()
+
+
+def describe(
+    permission: Permission | None,
+    *,
+    answer: Any,  # noqa: ANN401  a struct or a union of structs
+    example: dict[str, Any],
+    body: tuple[Any, dict[str, Any]] | None = None,
+    query: tuple[Field, ...] = (),
+    errors: Errors = (),
+) -> dict[str, Any]:
+    """The ``opt`` of a route: ``@post(path, status_code=200, opt=describe(…))``.
+
+    Args:
+        permission: what the caller must be granted; None makes the route public.
+        answer: documentation struct of the 200.
+        example: an answer.
+        body: documentation struct of the body, and an example.
+        query: query fields.
+        errors: what the route may raise beyond what follows from the rest.
+    """
+    known: list[type[TrailsError]] = [BadRequestError, UnavailableError, *errors]
+    known += _WITH_BODY if body else ()
+    known += _WITH_TOKEN if permission else ()
+    struct, body_example = body or (None, None)
+    operation = Operation(answer, example, struct, body_example, query, tuple(dict.fromkeys(known)))
+    access = {PERMISSION: permission} if permission else {PUBLIC: True}
+    return {**access, OPERATION: operation}

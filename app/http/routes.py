@@ -1,0 +1,28 @@
+"""The route table: every route of the API, in one list."""
+
+from __future__ import annotations
+
+from litestar.handlers import HTTPRouteHandler
+
+from app.http import actions, agents, health, keys, log, scars
+
+ROUTES: tuple[HTTPRouteHandler, ...] = (
+    health.healthz,
+    health.readyz,
+    keys.public_key,
+    agents.create_agent,
+    agents.list_agents,
+    agents.agent_status,
+    agents.agent_token,
+    actions.request_action,
+    actions.pending_actions,
+    actions.read_action,
+    actions.report_outcome,
+    actions.approve_action,
+    actions.reject_action,
+    scars.add_scar,
+    scars.terminate_agent,
+    log.read_log,
+    log.verify_log,
+)
+"""What ``create_app`` serves; tests generate their matrices from it, so that no route can be missed."""

@@ -1,0 +1,306 @@
+"""Settings: the only reader of the environment, and the two secrets of an installation.
+
+``SETTINGS`` is the one list of what can be set; ``trails serve --help`` and the documentation print it.
+A value that does not fit stops the start with a sentence that says what to change.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from app.errors import StartupError
+
+MIB = 1024 * 1024
+
+MIN_OPERATOR_TOKEN_CHARS = 32
+MASTER_KEY_BYTES = 32
+
+_OPERATOR_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{32,400}=*")
+_MASTER_KEY = re.compile(r"[0-9a-fA-F]{64}")
+_BIND = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})")
+_LEVELS = ("debug", "info", "warning", "error")
+_FORMATS = ("text", "json")
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One thing that can be set: its environment variable, its field, its default as text, what it does."""
+
+    name: str
+    field: str
+    default: str
+    meaning: str
+    parse: Callable[[str], Any]
+    secret: bool = False
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _postgres_url(value: str) -> str:
+    if urlsplit(value).scheme not in {"postgresql", "postgres"}:
+        raise ValueError("must be a URL such as postgresql://trails_app:secret@host:5432/trails")
+    return value
+
+
+def _bind(value: str) -> tuple[str, int]:
+    match = _BIND.fullmatch(value)
+    if match is None or int(match["port"]) > 65_535:
+        raise ValueError("must be host:port, such as 127.0.0.1:9200 or [::1]:9200")
+    return match["six"] or match["host"], int(match["port"])
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if re.fullmatch(r"[0-9]{1,19}", value) is None or not low <= int(value) <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return int(value)
+
+    return parse
+
+
+def _seconds(value: str) -> float:
+    if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", value) is None or float(value) <= 0:
+        raise ValueError("must be a number of seconds above 0, such as 5 or 0.5")
+    return float(value)
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value
+
+    return parse
+
+
+def _flag(value: str) -> bool:
+    if value not in {"0", "1", "true", "false"}:
+        raise ValueError("must be true or false")
+    return value in {"1", "true"}
+
+
+def _operator_token(value: str) -> str:
+    if _OPERATOR_TOKEN.fullmatch(value) is None:
+        raise ValueError(
+            f"must have at least {MIN_OPERATOR_TOKEN_CHARS} characters of A-Z a-z 0-9 . _ ~ + / -; "
+            "make one with: openssl rand -hex 32"
+        )
+    return value
+
+
+def _master_key(value: str) -> bytes:
+    if _MASTER_KEY.fullmatch(value) is None:
+        raise ValueError(
+            f"must be {MASTER_KEY_BYTES} bytes as {2 * MASTER_KEY_BYTES} hexadecimal digits; "
+            "make one with: openssl rand -hex 32"
+        )
+    return bytes.fromhex(value)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "TRAILS_DATABASE_URL",
+        "database_url",
+        "",
+        "PostgreSQL 15 or newer to use, as the role trails_app; unset: the embedded server.",
+        _postgres_url,
+        secret=True,
+    ),
+    Setting("TRAILS_DATA_DIR", "data_dir", "trails-data", "Folder of keys and the embedded database.", Path),
+    Setting("TRAILS_BIND", "bind", "127.0.0.1:9200", "Address and port to listen on.", _bind),
+    Setting(
+        "TRAILS_OPERATOR_TOKEN",
+        "operator_token",
+        "",
+        "The operator's bearer token; unset: the file keys/operator.token, made on first start.",
+        _operator_token,
+        secret=True,
+    ),
+    Setting(
+        "TRAILS_MASTER_KEY",
+        "master_key",
+        "",
+        "Key that seals the signing keys, 64 hex; unset: the file keys/master.key, made on first start.",
+        _master_key,
+        secret=True,
+    ),
+    Setting(
+        "TRAILS_MAX_BODY_BYTES",
+        "max_body_bytes",
+        str(4 * MIB),
+        "Largest request body in bytes; a larger one is answered with 413.",
+        _integer(1_024, 64 * MIB),
+    ),
+    Setting(
+        "TRAILS_POOL_SIZE",
+        "pool_size",
+        "8",
+        "Database connections of one server process.",
+        _integer(1, 200),
+    ),
+    Setting(
+        "TRAILS_COMMAND_TIMEOUT_SECS",
+        "command_timeout_secs",
+        "5",
+        "Longest wait for one database statement, in seconds; then 503.",
+        _seconds,
+    ),
+    Setting(
+        "TRAILS_CHAIN_CACHE",
+        "chain_cache",
+        "20000",
+        "Agents whose state one process keeps in memory, about 5 kB each.",
+        _integer(1, 10_000_000),
+    ),
+    Setting("TRAILS_WORKERS", "workers", "1", "Server processes.", _integer(1, 64)),
+    Setting("TRAILS_LOG_LEVEL", "log_level", "info", "debug, info, warning or error.", _one_of(_LEVELS)),
+    Setting("TRAILS_LOG_FORMAT", "log_format", "text", "text or json: one event is one line.", _one_of(_FORMATS)),
+    Setting("TRAILS_LOG_REQUESTS", "log_requests", "true", "Whether each request is a log event.", _flag),
+)
+"""Every setting, in the order that help and documentation show them."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the environment says, checked. Its repr shows no secret."""
+
+    database_url: str | None = None
+    data_dir: Path = Path("trails-data")
+    bind_host: str = "127.0.0.1"
+    bind_port: int = 9200
+    operator_token: str | None = None
+    master_key: bytes | None = None
+    max_body_bytes: int = 4 * MIB
+    pool_size: int = 8
+    command_timeout_secs: float = 5.0
+    chain_cache: int = 20_000
+    workers: int = 1
+    log_level: str = "info"
+    log_format: str = "text"
+    log_requests: bool = True
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Settings:
+        """Reads every setting of ``SETTINGS``; an empty variable counts as unset.
+
+        Raises:
+            StartupError: a value does not fit; names the variable and what to write instead.
+        """
+        values = {setting.field: _read(setting, environ) for setting in SETTINGS}
+        host, port = values.pop("bind")
+        return cls(bind_host=host, bind_port=port, **values)
+
+    def __repr__(self) -> str:
+        hidden = {setting.field for setting in SETTINGS if setting.secret}
+        shown = (
+            f"{name}={'…' if name in hidden and value is not None else repr(value)}"
+            for name, value in msgspec.structs.asdict(self).items()
+        )
+        return f"Settings({', '.join(shown)})"
+
+
+def _read(setting: Setting, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  each field has its own type
+    raw = environ.get(setting.name) or setting.default
+    if not raw:
+        return None
+    try:
+        return setting.parse(raw)
+    except ValueError as error:
+        shown = "" if setting.secret else f" (it is {raw!r})"
+        raise StartupError(f"{setting.name} {error}{shown}") from None
+
+
+# --- secrets ----------------------------------------------------------------------------------------
+
+
+class Secrets(msgspec.Struct, frozen=True):
+    """The two secrets of an installation. Its repr shows neither."""
+
+    operator_token: str
+    master_key: bytes
+
+    def __repr__(self) -> str:
+        return "Secrets(…)"
+
+
+OPERATOR_TOKEN_FILE = Path("keys/operator.token")
+MASTER_KEY_FILE = Path("keys/master.key")
+
+
+def load_secrets(settings: Settings) -> Secrets:
+    """The secrets from the environment, else from the files of the data folder, made when missing.
+
+    Raises:
+        StartupError: a file that others may read, that is no plain file, or with a value that does not fit.
+    """
+    token_file = settings.data_dir / OPERATOR_TOKEN_FILE
+    key_file = settings.data_dir / MASTER_KEY_FILE
+    return Secrets(
+        operator_token=settings.operator_token
+        or _checked(token_file, load_or_create_secret(token_file), _operator_token),
+        master_key=settings.master_key or _checked(key_file, load_or_create_secret(key_file), _master_key),
+    )
+
+
+def _checked(path: Path, value: str, parse: Callable[[str], Any]) -> Any:  # noqa: ANN401  as parse gives
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise StartupError(f"{path}: the value {error}") from None
+
+
+def load_or_create_secret(path: Path) -> str:
+    """Reads the secret in ``path``; when there is none, makes 32 random bytes as 64 hex, mode 0600.
+
+    Processes that start at the same time agree on one secret: the file appears whole or not at all.
+
+    Raises:
+        StartupError: the file may be read by group or others, is no plain file, or cannot be made.
+    """
+    try:
+        if not path.exists() and not path.is_symlink():
+            _create_secret(path)
+        return _read_secret(path)
+    except OSError as error:
+        raise StartupError(f"{path}: {error.strerror}; the service must be able to read and write it") from error
+
+
+def _create_secret(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _link_unless_taken(draft, path)
+    finally:
+        draft.unlink()
+
+
+def _link_unless_taken(draft: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError:
+        return  # another process was first; its secret is the one
+
+
+def _read_secret(path: Path) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise StartupError(f"{path} must be a plain file")
+        if mode & 0o077:
+            raise StartupError(f"{path} may be read by others; run: chmod 600 {path}")
+        return file.read(4_096).strip()

@@ -1,0 +1,76 @@
+"""Bearer tokens: made from the master key and proven again by it, so that none is ever stored.
+
+An agent's token is ``agt_<tenant, 32 hex>.<agent id>.<HMAC-SHA256, 64 hex>``. The MAC covers tenant and agent,
+so a token works for exactly one agent, and asking for it again gives the same one. The operator's token is
+a secret of the installation. Comparisons are constant-time on bytes (case H18).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from uuid import UUID
+
+from app.chain.keys import derive
+from app.errors import UnauthorizedError
+from app.principal import Principal, Role
+
+MAX_TOKEN_BYTES = 512
+"""Longer than any token of ours; what is longer is refused before anything is computed from it."""
+
+OPERATOR_NAME = "operator"
+"""Name of the operator's key: the ``actor`` of what it does."""
+
+_PURPOSE = "agent-token"
+_BEARER = re.compile(rb"bearer ([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
+_AGENT_TOKEN = re.compile(rb"agt_([0-9a-f]{32})\.([A-Za-z0-9_-]{1,64})\.([0-9a-f]{64})")
+
+
+class Tokens:
+    """Issues the tokens of agents and tells who a bearer is. The only maker of a ``Principal``."""
+
+    def __init__(self, master_key: bytes, operator_token: str, default_tenant: UUID) -> None:
+        self._key = derive(master_key, _PURPOSE)
+        self._operator = hashlib.sha256(operator_token.encode()).digest()
+        self.default_tenant = default_tenant
+
+    def issue(self, tenant_id: UUID, agent_id: str) -> str:
+        """The token of one agent, the same each time."""
+        return f"agt_{tenant_id.hex}.{agent_id}.{self._mac(tenant_id, agent_id)}"
+
+    def authenticate(self, header: bytes | None) -> Principal:
+        """Who sends this ``Authorization`` header.
+
+        Args:
+            header: the header's value as it came, or None when there was none.
+
+        Raises:
+            UnauthorizedError: no header, another scheme, not a token of ours. Never says which.
+        """
+        token = _bearer(header)
+        if hmac.compare_digest(hashlib.sha256(token).digest(), self._operator):
+            return Principal(tenant_id=self.default_tenant, role=Role.OPERATOR, name=OPERATOR_NAME)
+        return self._agent(token)
+
+    def _agent(self, token: bytes) -> Principal:
+        parts = _AGENT_TOKEN.fullmatch(token)
+        if parts is None:
+            raise UnauthorizedError
+        tenant_id, agent_id = UUID(parts[1].decode()), parts[2].decode()
+        if not hmac.compare_digest(self._mac(tenant_id, agent_id).encode(), parts[3]):
+            raise UnauthorizedError
+        return Principal(tenant_id=tenant_id, role=Role.AGENT, name=agent_id, agent_id=agent_id)
+
+    def _mac(self, tenant_id: UUID, agent_id: str) -> str:
+        # The tenant has a fixed length, so no two pairs give the same bytes.
+        return hmac.digest(self._key, tenant_id.bytes + agent_id.encode(), hashlib.sha256).hex()
+
+
+def _bearer(header: bytes | None) -> bytes:
+    if header is None or len(header) > MAX_TOKEN_BYTES:
+        raise UnauthorizedError
+    match = _BEARER.fullmatch(header)
+    if match is None:
+        raise UnauthorizedError
+    return match[1]
