@@ -1,7 +1,7 @@
 """Fixtures for everyone. Database fixtures:
 
 ========================  ==============================================================================
-``server``                the session's PostgreSQL (``tests.support.postgres.Server``; see there how to
+``postgres``              the session's PostgreSQL (``tests.support.postgres.Server``; see there how to
                           choose another version)
 ``database``              a fresh migrated database: ``.admin_url`` (superuser), ``.app_url`` (trails_app)
 ``empty_database``        the same without any object of ours, for tests of the migrations
@@ -29,27 +29,27 @@ from tests.support.postgres import Database, Server, fresh_database, migrate_tem
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def postgres() -> Iterator[Server]:
     """The session's PostgreSQL server."""
     with running_server() as found:
         yield found
 
 
-template = factories.postgresql_noproc(depends_on="server", dbname="trails", load=[migrate_template])
+template = factories.postgresql_noproc(depends_on="postgres", dbname="trails", load=[migrate_template])
 """The migrated template database of the session (pytest-postgresql's executor)."""
 
 
 @pytest.fixture
-def database(server: Server, template: NoopExecutor) -> Iterator[Database]:
+def database(postgres: Server, template: NoopExecutor) -> Iterator[Database]:
     """A fresh migrated database of this test alone."""
-    with fresh_database(server, template.template_dbname) as found:
+    with fresh_database(postgres, template.template_dbname) as found:
         yield found
 
 
 @pytest.fixture
-def empty_database(server: Server) -> Iterator[Database]:
+def empty_database(postgres: Server) -> Iterator[Database]:
     """A fresh database without any object of ours; the roles of the cluster may exist."""
-    with fresh_database(server, None) as found:
+    with fresh_database(postgres, None) as found:
         yield found
 
 
