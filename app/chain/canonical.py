@@ -14,10 +14,11 @@ import re
 
 import msgspec
 
-from app.chain.strict import MAX_DIGITS, RECORD_DEPTH, JsonValue, Parsed, is_plain
+from app.chain.strict import MAX_DIGITS, RECORD_DEPTH, JsonValue, Parsed, is_plain, parse, quick
 from app.errors import InvalidJsonError
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
+_AS_IT_IS = frozenset({str, bool, type(None)})
 _INTEGER_LIMIT = 10**MAX_DIGITS
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _FIXED_POINT_DIGITS = 21
@@ -80,22 +81,44 @@ def canonical_parsed(parsed: Parsed) -> str:
     return canonical(parsed.value)
 
 
+def read_canonical(text: str, *, max_depth: int, max_string: int) -> tuple[JsonValue, bool]:
+    """Parses a text strictly, and says whether it is in canonical form.
+
+    Raises:
+        InvalidJsonError: as ``parse`` raises it, and for a lone surrogate in ``text`` itself.
+    """
+    try:
+        raw = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidJsonError("a lone surrogate in the text") from None
+    found = quick(raw, _ENCODER, max_depth, max_string)
+    if found is not None and found.plain_numbers:
+        return found.value, True
+    parsed = parse(raw, max_depth=max_depth, max_string=max_string)
+    return parsed.value, canonical_parsed(parsed) == text
+
+
 def _ready(value: object, depth: int) -> object:
     """The value as the encoder will spell it canonically; refuses what is not JSON."""
-    if value is None or value is True or value is False:
+    if type(value) in _AS_IT_IS:
         return value
-    if isinstance(value, str):
-        return str(value)
     if type(value) is int:
         return _integer(value)
     if type(value) is float:
         return value if math.isfinite(value) and is_plain(value) else msgspec.Raw(number(value).encode())
+    if isinstance(value, str):
+        return str(value)
     if depth >= RECORD_DEPTH:
         raise InvalidJsonError(f"nested deeper than {RECORD_DEPTH} levels")
     if isinstance(value, dict):
-        return {_key(key): _ready(member, depth + 1) for key, member in value.items()}
+        return {
+            (key if type(key) is str else _key(key)): (
+                member if type(member) in _AS_IT_IS else _ready(member, depth + 1)
+            )
+            for key, member in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [_ready(item, depth + 1) for item in value]
+        return [item if type(item) in _AS_IT_IS else _ready(item, depth + 1) for item in value]
     raise InvalidJsonError(f"a value of type {type(value).__name__} is not JSON")
 
 

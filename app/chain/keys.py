@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from app.chain.record import SIGNATURE_LENGTH
+from app.chain.record import SIGNATURE_LENGTH, is_hex
 from app.errors import KeyMaterialError, SignatureError
 
 _P = 2**255 - 19
@@ -32,7 +32,6 @@ _SMALL_ORDER_Y = frozenset({0, 1, _P - 1, _ORDER_8_Y, _P - _ORDER_8_Y})
 _KEY_BYTES = 32
 _KEY_ID_LENGTH = 16
 _NONCE_BYTES = 12
-_HEX = frozenset("0123456789abcdef")
 
 
 class PublicKey:
@@ -58,7 +57,7 @@ class PublicKey:
         Raises:
             KeyMaterialError: another form, not a point of the curve, or a point of small order.
         """
-        if len(text) != 2 * _KEY_BYTES or not _HEX.issuperset(text):
+        if not is_hex(text, 2 * _KEY_BYTES):
             raise KeyMaterialError("a public key is 64 lowercase hex digits")
         return cls(bytes.fromhex(text))
 
@@ -68,7 +67,7 @@ class PublicKey:
         Raises:
             SignatureError: it is not, or not in its one canonical form.
         """
-        if len(signature_hex) != SIGNATURE_LENGTH or not _HEX.issuperset(signature_hex):
+        if not is_hex(signature_hex, SIGNATURE_LENGTH):
             raise SignatureError("a signature is 128 lowercase hex digits")
         signature = bytes.fromhex(signature_hex)
         if int.from_bytes(signature[_KEY_BYTES:], "little") >= _L:

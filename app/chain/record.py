@@ -66,7 +66,6 @@ _SIGNATURE_TO = _SIGNATURE_AT + SIGNATURE_LENGTH
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  UTC by definition; naive arithmetic is the faster
 _MICROSECOND = dt.timedelta(microseconds=1)
 _TIMESTAMP_LENGTH = len("2026-09-30T08:27:35.423031Z")
-_HEX = frozenset("0123456789abcdef")
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -167,18 +166,21 @@ def parse_timestamp(text: str) -> int:
     """
     if len(text) == _TIMESTAMP_LENGTH and text[-1] == "Z":
         try:
-            us = (dt.datetime.fromisoformat(text[:-1]) - _EPOCH) // _MICROSECOND
-        except (ValueError, TypeError):
-            us = None
+            moment = dt.datetime.fromisoformat(text[:-1])
+        except ValueError:
+            moment = None
         # The way back settles what interpreters disagree on (24:00, a comma, other digits).
-        if us is not None and format_timestamp(us) == text:
-            return us
+        if moment is not None and moment.isoformat(timespec="microseconds") == text[:-1]:
+            return (moment - _EPOCH) // _MICROSECOND
     raise FormatError("timestamp is not RFC 3339 in UTC with six decimals and Z")
 
 
-def is_hash(text: str) -> bool:
-    """Whether ``text`` is 64 lowercase hex digits."""
-    return len(text) == HASH_LENGTH and _HEX.issuperset(text)
+def is_hex(text: str, length: int) -> bool:
+    """Whether ``text`` is ``length`` lowercase hex digits."""
+    try:
+        return len(text) == length and bytes.fromhex(text).hex() == text
+    except ValueError:
+        return False
 
 
 def hash_text(text: str) -> str:

@@ -87,14 +87,20 @@ class _Floats:
     def __init__(self) -> None:
         self.plain = True
 
-    def read(self, token: str) -> float:
-        """The double nearest to ``token``; a ``_RefusedError`` when it overflows."""
-        value = float(token)
+    def read(self, written: str) -> float:
+        """The double nearest to what is written; a ``_RefusedError`` when it overflows."""
+        value = float(written)
         if not math.isfinite(value):
             raise _RefusedError(_OVERFLOW)
         if self.plain:
             self.plain = is_plain(value)
         return value
+
+    def read_respelt(self, written: str) -> float:
+        """As ``read``, for a document that must equal its re-encoding: looks at the spelling alone."""
+        if "e" in written or written.endswith(".0"):
+            self.plain = False
+        return float(written)
 
 
 _OVERFLOW = "a number that overflows a double"
@@ -123,20 +129,24 @@ def parse(raw: bytes, *, max_depth: int = MAX_DEPTH, max_string: int = MAX_STRIN
     Raises:
         InvalidJsonError: naming the place, as line and column or as a path such as ``$.a[3].k``.
     """
-    quick = _quick(raw, max_depth, max_string)
-    return quick if quick is not None else _thorough(raw, max_depth, max_string)
+    found = quick(raw, _ENCODER, max_depth, max_string)
+    return found if found is not None else _thorough(raw, max_depth, max_string)
 
 
-def _quick(raw: bytes, max_depth: int, max_string: int) -> Parsed | None:
-    """The document when it equals its own re-encoding and surely keeps every limit, else None."""
-    if b"\\u0000" in raw or _DIGIT_RUN.search(raw[::_DIGIT_STRIDE]) is not None:
+def quick(raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string: int) -> Parsed | None:
+    """The document when ``encoder`` writes it just as it stands and it keeps every limit; None if in doubt.
+
+    What equals its own re-encoding is well-formed UTF-8 JSON of one spelling; infinities, duplicate keys,
+    lone surrogates and white space never survive it. Left to check are U+0000, long integers and limits.
+    """
+    if _DIGIT_RUN.search(raw[::_DIGIT_STRIDE]) is not None or (b"\\" in raw and b"\\u0000" in raw):
         return None
     floats = _Floats()
     try:
-        value = msgspec.json.Decoder(float_hook=floats.read).decode(raw)
-        if _ENCODER.encode(value) != raw:
+        value = msgspec.json.Decoder(float_hook=floats.read_respelt).decode(raw)
+        if encoder.encode(value) != raw:
             return None
-    except (ValueError, RecursionError, _RefusedError):
+    except (ValueError, RecursionError):
         return None
     if not (surely_within(raw, max_depth, max_string) or _within(value, max_depth, max_string)):
         return None

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from app.chain.canonical import canonical_parsed
+from app.chain.canonical import read_canonical
 from app.chain.keys import PublicKey
 from app.chain.record import (
     GENESIS,
+    HASH_LENGTH,
     KEY_ROTATED,
     KNOWN_KINDS,
     MAX_KIND,
@@ -23,11 +24,11 @@ from app.chain.record import (
     VerifiedRecord,
     _proven,
     hash_text,
-    is_hash,
+    is_hex,
     parse_timestamp,
 )
 from app.chain.report import MAX_FAULTS, Fault, Report
-from app.chain.strict import RECORD_DEPTH, RECORD_STRING, JsonValue, parse
+from app.chain.strict import RECORD_DEPTH, RECORD_STRING, JsonValue
 from app.errors import (
     ChainError,
     ContentError,
@@ -363,11 +364,11 @@ class ChainAudit:
 def _read(text: str) -> Fields:
     """Reads a record's text: strict JSON of exactly the six fields, in canonical form."""
     try:
-        parsed = parse(text.encode("utf-8"), max_depth=RECORD_DEPTH, max_string=RECORD_STRING)
-    except (InvalidJsonError, UnicodeEncodeError) as error:
+        value, is_canonical = read_canonical(text, max_depth=RECORD_DEPTH, max_string=RECORD_STRING)
+    except InvalidJsonError as error:
         raise FormatError(f"the text is not strict JSON: {error}") from None
-    fields = _fields(parsed.value)
-    if canonical_parsed(parsed) != text:
+    fields = _fields(value)
+    if not is_canonical:
         raise FormatError("the text is not in canonical form", seq=fields.seq)
     if (fields.seq == 0) != (fields.kind == GENESIS):
         raise FormatError("a chain begins with its genesis record and has no other", seq=fields.seq)
@@ -387,7 +388,7 @@ def _fields(value: JsonValue) -> Fields:
         raise FormatError(f"kind is not a string of 1 to {MAX_KIND} characters", seq=seq)
     if type(actor) is not str or type(payload) is not dict:
         raise FormatError("actor is not a string or payload not an object", seq=seq)
-    if type(prev_hash) is not str or not is_hash(prev_hash):
+    if type(prev_hash) is not str or not is_hex(prev_hash, HASH_LENGTH):
         raise FormatError("prev_hash is not 64 lowercase hex digits", seq=seq)
     if type(timestamp) is not str:
         raise FormatError("timestamp is not a string", seq=seq)
