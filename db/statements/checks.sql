@@ -1,0 +1,123 @@
+-- name: name_nothing
+-- Definitions are spelled with qualified names, and no object of ours hides one of PostgreSQL's.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog', true);
+
+-- name: powers
+-- What the connected role could do against the trail, one reason a row; the service must have none.
+SELECT format('role %s has %s', r.rolname, power.name) AS reason
+  FROM pg_roles AS r,
+       LATERAL (VALUES ('SUPERUSER', r.rolsuper), ('BYPASSRLS', r.rolbypassrls),
+                       ('CREATEROLE', r.rolcreaterole), ('REPLICATION', r.rolreplication))
+           AS power (name, held)
+ WHERE power.held
+   AND (r.rolname IN (current_user, session_user) OR pg_has_role(session_user, r.oid, 'MEMBER'))
+UNION ALL
+SELECT format('it is a member of %s', r.rolname)
+  FROM pg_roles AS r
+ WHERE r.rolname IN ('pg_write_all_data', 'pg_execute_server_program', 'pg_write_server_files',
+                     'pg_read_server_files')
+   AND pg_has_role(session_user, r.oid, 'MEMBER')
+UNION ALL
+SELECT format('it owns %I.%I, or may become its owner', n.nspname, c.relname)
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+ WHERE n.nspname = 'trails' AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+   AND (pg_has_role(current_user, c.relowner, 'MEMBER') OR pg_has_role(session_user, c.relowner, 'MEMBER'))
+UNION ALL
+SELECT 'it owns the schema trails, may become its owner, or may create objects in it'
+  FROM pg_namespace AS n
+ WHERE n.nspname = 'trails'
+   AND (pg_has_role(session_user, n.nspowner, 'MEMBER') OR has_schema_privilege(current_user, n.oid, 'CREATE'))
+UNION ALL
+SELECT format('it has the privilege %s on %I.%I', p.privilege, n.nspname, c.relname)
+  FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace,
+       (VALUES ('UPDATE'), ('DELETE'), ('TRUNCATE'), ('TRIGGER')) AS p (privilege)
+ WHERE n.nspname = 'trails' AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+   AND (has_table_privilege(current_user, c.oid, p.privilege)
+        OR (p.privilege = 'UPDATE' AND has_any_column_privilege(current_user, c.oid, 'UPDATE')))
+ ORDER BY 1;
+
+-- name: server
+-- What the server promises: durability, UTF-8, and triggers that are not switched off for this session.
+SELECT current_setting('server_version_num')::integer AS version,
+       current_setting('server_encoding') AS encoding,
+       current_setting('fsync') AS fsync,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('session_replication_role') AS session_replication_role,
+       current_setting('row_security') AS row_security;
+
+-- name: catalog
+-- Everything in the catalog that keeps the trail honest, as pairs of a name and a definition.
+WITH ours AS (
+    SELECT c.oid, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, c.relforcerowsecurity, c.relacl,
+           c.relowner, c.relowner = n.nspowner AS owned_as_schema
+      FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+     WHERE n.nspname = 'trails' AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
+)
+SELECT 'relation ' || o.relname AS name,
+       format('kind %s, persistence %s, row security %s, forced %s, owner of the schema %s', o.relkind,
+              o.relpersistence, o.relrowsecurity, o.relforcerowsecurity, o.owned_as_schema) AS definition
+  FROM ours AS o
+UNION ALL
+SELECT format('column %s.%s', o.relname, a.attname),
+       concat_ws(' ', format_type(a.atttypid, a.atttypmod),
+                 'collate ' || nullif(l.collname, 'default'),
+                 CASE WHEN a.attnotnull THEN 'not null' END,
+                 CASE a.attgenerated WHEN '' THEN 'default' ELSE 'generated ' || a.attgenerated::text END
+                     || ' ' || pg_get_expr(d.adbin, d.adrelid))
+  FROM ours AS o
+  JOIN pg_attribute AS a ON a.attrelid = o.oid AND a.attnum > 0 AND NOT a.attisdropped
+  LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
+  LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+ WHERE o.relkind <> 'S'
+UNION ALL
+SELECT format('constraint %s.%s', o.relname, k.conname),
+       format('%s, validated %s', pg_get_constraintdef(k.oid), k.convalidated)
+  FROM ours AS o JOIN pg_constraint AS k ON k.conrelid = o.oid
+ WHERE k.contype IN ('c', 'p', 'u', 'f', 'x')
+UNION ALL
+SELECT format('trigger %s.%s', o.relname, t.tgname),
+       format('%s, enabled %s', pg_get_triggerdef(t.oid), t.tgenabled)
+  FROM ours AS o JOIN pg_trigger AS t ON t.tgrelid = o.oid
+ WHERE NOT t.tgisinternal
+UNION ALL
+SELECT format('policy %s.%s', p.tablename, p.policyname),
+       format('%s for %s to %s using (%s) with check (%s)', p.permissive, p.cmd, p.roles, p.qual, p.with_check)
+  FROM pg_policies AS p
+ WHERE p.schemaname = 'trails'
+UNION ALL
+SELECT format('function %s(%s)', f.proname, pg_get_function_identity_arguments(f.oid)),
+       format('%s %s, security definer %s, settings %s, owner of the schema %s, source sha256 %s', l.lanname,
+              f.prokind, f.prosecdef, f.proconfig, f.proowner = n.nspowner,
+              encode(sha256(convert_to(f.prosrc, 'UTF8')), 'hex'))
+  FROM pg_proc AS f
+  JOIN pg_namespace AS n ON n.oid = f.pronamespace
+  JOIN pg_language AS l ON l.oid = f.prolang
+ WHERE n.nspname = 'trails'
+UNION ALL
+SELECT format('rule %s.%s', o.relname, r.rulename), pg_get_ruledef(r.oid)
+  FROM ours AS o JOIN pg_rewrite AS r ON r.ev_class = o.oid
+ WHERE o.relkind IN ('r', 'p')
+UNION ALL
+SELECT format('inheritance %s of %s', i.inhrelid::regclass, i.inhparent::regclass), 'present'
+  FROM pg_inherits AS i
+ WHERE i.inhparent IN (SELECT o.oid FROM ours AS o) OR i.inhrelid IN (SELECT o.oid FROM ours AS o)
+UNION ALL
+-- Reading may be granted to anybody (row security still decides); any other right may not.
+SELECT format('grant %s on %s to %s', x.privilege_type, o.relname,
+              CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE x.grantee::regrole::text END),
+       CASE WHEN x.is_grantable THEN 'with grant option' ELSE 'without grant option' END
+  FROM ours AS o, LATERAL aclexplode(o.relacl) AS x
+ WHERE x.grantee <> o.relowner AND x.privilege_type <> 'SELECT'
+UNION ALL
+SELECT format('grant %s on %s.%s to %s', x.privilege_type, o.relname, a.attname,
+              CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE x.grantee::regrole::text END),
+       CASE WHEN x.is_grantable THEN 'with grant option' ELSE 'without grant option' END
+  FROM ours AS o JOIN pg_attribute AS a ON a.attrelid = o.oid, LATERAL aclexplode(a.attacl) AS x
+ WHERE x.grantee <> o.relowner AND x.privilege_type <> 'SELECT'
+UNION ALL
+SELECT format('grant %s on schema trails to %s', x.privilege_type,
+              CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE x.grantee::regrole::text END),
+       CASE WHEN x.is_grantable THEN 'with grant option' ELSE 'without grant option' END
+  FROM pg_namespace AS n, LATERAL aclexplode(n.nspacl) AS x
+ WHERE n.nspname = 'trails' AND x.grantee <> n.nspowner AND x.privilege_type <> 'USAGE'
+ ORDER BY 1;
