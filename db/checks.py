@@ -57,7 +57,8 @@ async def check_start(connection: Connection) -> None:
     await check_role(connection)
     if findings := await check_catalog(connection):
         raise StartupError(
-            "the database is not as the migrations made it: " + "; ".join(str(finding) for finding in findings)
+            "the database is not as the migrations made it: "
+            + "; ".join(str(finding) for finding in findings)
         )
 
 

@@ -72,7 +72,12 @@ def translate(agent_id: str = "") -> Iterator[None]:
         raise ours from error
     except asyncpg.DataError:
         raise  # an argument of the wrong type: a defect, although asyncpg derives it from InterfaceError
-    except (OSError, asyncio.IncompleteReadError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+    except (
+        OSError,
+        asyncio.IncompleteReadError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+    ) as error:
         # TimeoutError is an OSError; an InterfaceError is a closed connection or pool.
         raise _unavailable() from error
 

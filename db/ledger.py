@@ -77,7 +77,9 @@ class SigningKeyRow(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
-async def append(source: Pool | Connection, rows: Sequence[TrailRow], *, chains: Sequence[ChainRow] = ()) -> None:
+async def append(
+    source: Pool | Connection, rows: Sequence[TrailRow], *, chains: Sequence[ChainRow] = ()
+) -> None:
     """Appends all of ``rows``, and registers ``chains`` before them, or does nothing at all.
 
     One statement: with a pool it is one transaction and one round trip. Rows may belong to any number of
@@ -204,7 +206,9 @@ async def add_signing_key(source: Pool | Connection, row: SigningKeyRow) -> bool
 
 async def signing_keys(source: Pool | Connection, tenant_id: UUID) -> list[SigningKeyRow]:
     """All keys of a tenant, oldest first."""
-    return [SigningKeyRow(*row) for row in await _fetch(source, tenant_id, _REGISTRY["signing_keys"], tenant_id)]
+    return [
+        SigningKeyRow(*row) for row in await _fetch(source, tenant_id, _REGISTRY["signing_keys"], tenant_id)
+    ]
 
 
 @asynccontextmanager
@@ -218,7 +222,9 @@ async def _for_tenant(source: Pool | Connection, tenant_id: UUID) -> AsyncIterat
         yield source
 
 
-async def _fetch(source: Pool | Connection, tenant_id: UUID, statement: str, *args: object) -> list[asyncpg.Record]:
+async def _fetch(
+    source: Pool | Connection, tenant_id: UUID, statement: str, *args: object
+) -> list[asyncpg.Record]:
     async with _for_tenant(source, tenant_id) as connection:
         return await connection.fetch(statement, *args)
 

@@ -19,7 +19,9 @@ from db.errors import translate
 from db.sql import statements
 
 if TYPE_CHECKING:
-    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+    Connection: TypeAlias = (
+        asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+    )
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
 else:
     Connection = asyncpg.Connection

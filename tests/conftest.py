@@ -1,4 +1,6 @@
-"""Fixtures for everyone. Database fixtures:
+"""Fixtures for everyone.
+
+Database fixtures:
 
 ========================  ==============================================================================
 ``postgres``              the session's PostgreSQL (``tests.support.postgres.Server``; see there how to

@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from pytest_postgresql.janitor import DatabaseJanitor
@@ -81,7 +80,7 @@ def running_server() -> Iterator[Server]:
             shutil.rmtree(embedded.home, ignore_errors=True)
 
 
-def migrate_template(*, host: str, port: int, user: str, password: str, dbname: str, **_: Any) -> None:
+def migrate_template(*, host: str, port: int, user: str, password: str, dbname: str, **_: object) -> None:
     """Loads the product into the template database (once a session)."""
     migrate.bootstrap(Server(host, port, user, password).url(dbname), app_password=APP_PASSWORD)
 
