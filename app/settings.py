@@ -164,7 +164,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("TRAILS_WORKERS", "workers", "1", "Server processes.", _integer(1, 64)),
     Setting("TRAILS_LOG_LEVEL", "log_level", "info", "debug, info, warning or error.", _one_of(_LEVELS)),
-    Setting("TRAILS_LOG_FORMAT", "log_format", "text", "text or json: one event is one line.", _one_of(_FORMATS)),
+    Setting(
+        "TRAILS_LOG_FORMAT", "log_format", "text", "text or json: one event is one line.", _one_of(_FORMATS)
+    ),
     Setting("TRAILS_LOG_REQUESTS", "log_requests", "true", "Whether each request is a log event.", _flag),
 )
 """Every setting, in the order that help and documentation show them."""
@@ -219,6 +221,15 @@ def _read(setting: Setting, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 
         raise StartupError(f"{setting.name} {error}{shown}") from None
 
 
+def settings_of_this_process() -> Settings:
+    """The settings of the running process's environment.
+
+    Raises:
+        StartupError: a value does not fit.
+    """
+    return Settings.from_env(os.environ)
+
+
 # --- secrets ----------------------------------------------------------------------------------------
 
 
@@ -271,7 +282,9 @@ def load_or_create_secret(path: Path) -> str:
             _create_secret(path)
         return _read_secret(path)
     except OSError as error:
-        raise StartupError(f"{path}: {error.strerror}; the service must be able to read and write it") from error
+        raise StartupError(
+            f"{path}: {error.strerror}; the service must be able to read and write it"
+        ) from error
 
 
 def _create_secret(path: Path) -> None:

@@ -74,6 +74,7 @@ class TextFormatter(_Formatter):
     """``time level logger message name=value …`` for people."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """The event's line."""
         event = self.fields(record)
         head = [str(event.pop(name)) for name in ("time", "level", "logger", "message")]
         return escape(" ".join([*head, *(f"{name}={value}" for name, value in event.items())]))
@@ -83,6 +84,7 @@ class JsonFormatter(_Formatter):
     """One JSON object a line, ASCII only, for machines."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """The event's line."""
         return json.dumps(self.fields(record), default=str)
 
 

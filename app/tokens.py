@@ -1,8 +1,8 @@
 """Bearer tokens: made from the master key and proven again by it, so that none is ever stored.
 
-An agent's token is ``agt_<tenant, 32 hex>.<agent id>.<HMAC-SHA256, 64 hex>``. The MAC covers tenant and agent,
-so a token works for exactly one agent, and asking for it again gives the same one. The operator's token is
-a secret of the installation. Comparisons are constant-time on bytes (case H18).
+An agent's token is ``agt_<tenant, 32 hex>.<agent id>.<HMAC-SHA256, 64 hex>``. The MAC covers tenant and
+agent, so a token works for exactly one agent, and asking for it again gives the same one. The operator's
+token is a secret of the installation. Comparisons are constant-time on bytes (case H18).
 """
 
 from __future__ import annotations

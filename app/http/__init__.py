@@ -1,1 +1,1 @@
-"""HTTP: translation only. What a caller sends becomes a call of the ledger, what it says becomes an answer."""
+"""HTTP: translation only. What a caller sends becomes a call of the ledger, and its word an answer."""

@@ -1,22 +1,21 @@
 """What the caller may do: principal and route become a ``Grant``.
 
-Each route names its permission in its ``opt``; one Litestar guard over all routes turns it into a grant before
-the route runs. A route that names none and is not marked public does not start.
+Each route names its permission in its ``opt``; one Litestar guard over all routes turns it into a grant
+before the route runs. With a route that names none and is not marked public nothing starts.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
-from litestar.connection import ASGIConnection
 from litestar.enums import HttpMethod
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import Scope
 
 from app.errors import BadRequestError, NotFoundError, StartupError, UnknownActionError
 from app.http.auth import authenticate
-from app.http.exchange import exchange_in
+from app.http.exchange import Connection, exchange_in
 from app.principal import Grant, Permission, grant
 
 PERMISSION: Final = "permission"
@@ -37,7 +36,7 @@ def check_agent_id(agent_id: object) -> str:
     return agent_id
 
 
-async def authorize(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def authorize(connection: Connection, handler: BaseRouteHandler) -> None:
     """The guard over every route: authenticates, checks the ids of the path, grants or refuses.
 
     Raises:
@@ -64,7 +63,7 @@ def _no_such_action(action_id: str, permission: Permission) -> NotFoundError:
     return UnknownActionError(action_id)
 
 
-def granted(connection: ASGIConnection[Any, Any, Any, Any]) -> Grant:
+def granted(connection: Connection) -> Grant:
     """The grant that ``authorize`` made for this request."""
     given = exchange_in(connection.scope).grant
     if given is None:
@@ -72,9 +71,7 @@ def granted(connection: ASGIConnection[Any, Any, Any, Any]) -> Grant:
     return given
 
 
-def grant_further(
-    connection: ASGIConnection[Any, Any, Any, Any], permission: Permission, agent_id: str
-) -> Grant:
+def grant_further(connection: Connection, permission: Permission, agent_id: str) -> Grant:
     """A grant that depends on the body: what it asks for, or whom it names.
 
     Raises:

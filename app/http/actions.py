@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from litestar import get, post
-from litestar.connection import Request
 
 from app.errors import (
     IdempotencyConflictError,
@@ -11,12 +10,12 @@ from app.errors import (
     TooManyRequestsError,
     UnknownActionError,
 )
-from app.guard.bodies import Approval, Ask, OutcomeReport, Rejection
+from app.guard.bodies import Approve, Ask, Reject, Report
 from app.guard.words import OutcomeStatus
 from app.http import documents, examples
 from app.http.access import grant_further, granted
 from app.http.bodies import read_json
-from app.http.exchange import services_of
+from app.http.exchange import Call, services_of
 from app.http.operation import ON_AGENT, Errors, describe
 from app.http.responses import Answer, answer, answer_decision
 from app.principal import Permission
@@ -36,8 +35,8 @@ _ON_ACTION: Errors = (*ON_AGENT, UnknownActionError, InvalidStateError, Idempote
         errors=(*ON_AGENT, TooManyRequestsError, IdempotencyConflictError),
     ),
 )
-async def request_action(request: Request) -> Answer:
-    """Asks the guard: allowed, denied, or held for a person. Question and answer are on record before it replies.
+async def request_action(request: Call) -> Answer:
+    """Asks the guard: allowed, denied, or held for a person. Both are on record before the answer is out.
 
     A denial is no error: the answer is 200. When only the rate limit stood in the way, ``Retry-After`` says
     after how many seconds the window has room again.
@@ -51,11 +50,9 @@ async def request_action(request: Request) -> Answer:
 @get(
     "/v1/agents/{agent_id:str}/actions/pending",
     summary="Pending actions",
-    opt=describe(
-        Permission.DECIDE, answer=documents.PendingList, example=examples.PENDING, errors=ON_AGENT
-    ),
+    opt=describe(Permission.DECIDE, answer=documents.PendingList, example=examples.PENDING, errors=ON_AGENT),
 )
-async def pending_actions(request: Request) -> Answer:
+async def pending_actions(request: Call) -> Answer:
     """What waits for a person, oldest first, with the input exactly as requested. Operators only."""
     waiting = await services_of(request).ledger.pending(granted(request))
     return answer({"pending": [*waiting]})
@@ -64,11 +61,9 @@ async def pending_actions(request: Request) -> Answer:
 @get(
     "/v1/agents/{agent_id:str}/actions/{action_id:str}",
     summary="An action",
-    opt=describe(
-        Permission.READ_ACTION, answer=documents.Action, example=examples.ACTION, errors=ON_AGENT
-    ),
+    opt=describe(Permission.READ_ACTION, answer=documents.Action, example=examples.ACTION, errors=ON_AGENT),
 )
-async def read_action(request: Request) -> Answer:
+async def read_action(request: Call) -> Answer:
     """One action as it stands: what was asked, what became of it, how it went."""
     ledger = services_of(request).ledger
     return answer(await ledger.action(granted(request), _action_id(request)))
@@ -86,13 +81,13 @@ async def read_action(request: Request) -> Answer:
         errors=_ON_ACTION,
     ),
 )
-async def report_outcome(request: Request) -> Answer:
+async def report_outcome(request: Call) -> Answer:
     """Records how an allowed action went, once. ``harmful`` is for operators only.
 
     ``unknown`` is for a caller who cannot tell, e.g. since a reply was lost; one of the others may follow.
     """
     body = await read_json(request)
-    report = OutcomeReport.parse(body.value)
+    report = Report.parse(body.value)
     grant = granted(request)
     if report.status is OutcomeStatus.HARMFUL:
         grant = grant_further(request, Permission.REPORT_HARM, request.path_params["agent_id"])
@@ -113,10 +108,10 @@ async def report_outcome(request: Request) -> Answer:
         errors=_ON_ACTION,
     ),
 )
-async def approve_action(request: Request) -> Answer:
-    """Lets a pending action go. The guard checks it once more, so the answer may be a denial. Operators only."""
+async def approve_action(request: Call) -> Answer:
+    """Lets a pending action go, unless the guard, which checks it once more, denies it. Operators only."""
     body = await read_json(request)
-    approval = Approval.parse(body.value)
+    approval = Approve.parse(body.value)
     action_id = _action_id(request)
     stamp = body.stamp(f"actions/{action_id}/approve")
     ledger = services_of(request).ledger
@@ -139,15 +134,15 @@ async def approve_action(request: Request) -> Answer:
         errors=_ON_ACTION,
     ),
 )
-async def reject_action(request: Request) -> Answer:
+async def reject_action(request: Call) -> Answer:
     """Refuses a pending action, with a scar for having asked when ``scar`` names one. Operators only."""
     body = await read_json(request)
-    rejection = Rejection.parse(body.value)
+    rejection = Reject.parse(body.value)
     action_id = _action_id(request)
     stamp = body.stamp(f"actions/{action_id}/reject")
     ledger = services_of(request).ledger
     return answer_decision(await ledger.reject(granted(request), action_id, rejection, stamp))
 
 
-def _action_id(request: Request) -> str:
+def _action_id(request: Call) -> str:
     return str(request.path_params["action_id"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from litestar import get, post
-from litestar.connection import Request
 
 from app.errors import (
     AgentExistsError,
@@ -15,7 +14,7 @@ from app.guard.policy import Policy
 from app.http import documents, examples
 from app.http.access import check_agent_id, grant_further, granted
 from app.http.bodies import read_json
-from app.http.exchange import services_of
+from app.http.exchange import Call, services_of
 from app.http.operation import ON_AGENT, Field, describe
 from app.http.query import page_of
 from app.http.responses import Answer, answer
@@ -37,8 +36,8 @@ MAX_AGENTS = 5_000
         errors=(AgentExistsError, IdempotencyConflictError, InvalidPolicyError),
     ),
 )
-async def create_agent(request: Request) -> Answer:
-    """Begins the agent's chain. The policy is fixed for its life; null makes an observed agent. Operators only."""
+async def create_agent(request: Call) -> Answer:
+    """Begins the agent's chain. The policy is fixed for life; null: an observed agent. Operators only."""
     body = await read_json(request)
     agent_id = check_agent_id(body.value.get("agent_id"))
     if "policy" not in body.value:
@@ -64,7 +63,7 @@ async def create_agent(request: Request) -> Answer:
         ),
     ),
 )
-async def list_agents(request: Request) -> Answer:
+async def list_agents(request: Call) -> Answer:
     """The tenant's agents by id, each with its status, or why it is quarantined. Operators only."""
     page = page_of(request, default=MAX_AGENTS, most=MAX_AGENTS)
     after = None if page.after is None else check_agent_id(page.after)
@@ -75,11 +74,9 @@ async def list_agents(request: Request) -> Answer:
 @get(
     "/v1/agents/{agent_id:str}",
     summary="An agent's status",
-    opt=describe(
-        Permission.READ_STATUS, answer=documents.Status, example=examples.STATUS, errors=ON_AGENT
-    ),
+    opt=describe(Permission.READ_STATUS, answer=documents.Status, example=examples.STATUS, errors=ON_AGENT),
 )
-async def agent_status(request: Request) -> Answer:
+async def agent_status(request: Call) -> Answer:
     """The agent's standing, no older than the request."""
     return answer(await services_of(request).ledger.status(granted(request)))
 
@@ -94,7 +91,7 @@ async def agent_status(request: Request) -> Answer:
         errors=ON_AGENT,
     ),
 )
-async def agent_token(request: Request) -> Answer:
+async def agent_token(request: Call) -> Answer:
     """The token that acts for this agent alone, the same each time. Operators only."""
     services = services_of(request)
     grant = granted(request)

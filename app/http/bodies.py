@@ -9,13 +9,13 @@ import asyncio
 import re
 
 import msgspec
-from litestar.connection import Request
 from litestar.types import Receive, Scope
 
 from app.chain.canonical import canonical_parsed
-from app.chain.strict import JsonObject, Parsed, parse
+from app.chain.strict import Parsed, parse
 from app.errors import BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError
-from app.http.exchange import exchange_in, headers
+from app.guard.fields import JsonObject
+from app.http.exchange import Call, exchange_in, headers
 from app.ledger.idempotency import Stamp, stamp
 
 BODY_SECS = 30.0
@@ -38,13 +38,13 @@ class Body(msgspec.Struct, frozen=True):
         return self.parsed.value  # type: ignore[return-value]  # read_json makes no other
 
     def stamp(self, endpoint: str) -> Stamp | None:
-        """The stamp of this request to ``endpoint`` (such as ``actions/act-3/outcome``), None without a key."""
+        """The stamp of this request to ``endpoint`` (e.g. ``actions/act-3/outcome``); None without a key."""
         if self.idempotency_key is None:
             return None
         return stamp(endpoint, self.idempotency_key, canonical_parsed(self.parsed))
 
 
-async def read_json(request: Request) -> Body:
+async def read_json(request: Call) -> Body:
     """The request's body as a strict JSON object.
 
     Raises:

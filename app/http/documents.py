@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-AgentId = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="Id of an agent, never used again.")]
+AgentId = Annotated[
+    str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="Id of an agent, never used again.")
+]
 ActionId = Annotated[str, Meta(pattern="^act-[1-9][0-9]{0,18}$", description="Id of an action of one agent.")]
 Hex64 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Cost = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -53,7 +55,9 @@ class NewAgent(Struct):
     """An agent to create."""
 
     agent_id: AgentId
-    policy: Annotated[Policy | None, Meta(description="Required; null makes an observed agent without a guard.")]
+    policy: Annotated[
+        Policy | None, Meta(description="Required; null makes an observed agent without a guard.")
+    ]
 
 
 class NewAction(Struct):
@@ -61,7 +65,9 @@ class NewAction(Struct):
 
     tool: ToolName
     input: Annotated[Any, Meta(description="What the tool is called with, recorded exactly.")] = None
-    cost: Annotated[Cost | None, Meta(description="Raises the charge above the rule's, never lowers it.")] = None
+    cost: Annotated[Cost | None, Meta(description="Raises the charge above the rule's, never lowers it.")] = (
+        None
+    )
     session_id: Uuid | None = None
     parent_id: Annotated[Uuid | None, Meta(description="Node of the session's trace tree that asks.")] = None
     thought_process: str | None = None

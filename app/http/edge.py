@@ -12,9 +12,11 @@ import asyncio
 import contextlib
 import re
 import time
+from typing import Any
 from uuid import uuid4
 
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPScope, LifeSpanScope, Message, Receive, Scope, Send
 
 from app.http.exchange import Exchange, Services, attach, headers
 from app.http.problems import MEDIA_TYPE, problem_of
@@ -39,16 +41,16 @@ class Edge:
         self.app = app
         self.services = services
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one connection event."""
-        if scope["type"] == "http":
+    async def __call__(self, scope: Scope | LifeSpanScope, receive: Any, send: Any) -> None:  # noqa: ANN401
+        """Serves one connection; receive and send are those of its type."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)  # type: ignore[arg-type]  # Litestar takes it, its alias does not
+        elif scope["type"] == ScopeType.HTTP:
             await self._serve(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": None})
         else:
-            await self.app(scope, receive, send)
+            await send({"type": "websocket.close", "code": 1008, "reason": None})
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         exchange = Exchange(self.services, _request_id(scope))
         request_id.set(exchange.request_id)

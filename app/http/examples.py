@@ -59,7 +59,12 @@ PENDING: Final[dict[str, Any]] = {
         {
             "requested_at": "2026-09-30T08:27:35.423031Z",
             "seq": 6,
-            "action": {"action_id": "act-2", "tool": "send_email", "input": {"to": "a@example.org"}, "cost": 5},
+            "action": {
+                "action_id": "act-2",
+                "tool": "send_email",
+                "input": {"to": "a@example.org"},
+                "cost": 5,
+            },
         }
     ]
 }

@@ -1,13 +1,14 @@
 """One request on its way through the service: who asks, what it was granted, whether its body was read.
 
-The edge makes one ``Exchange`` a request and puts it into the ASGI scope; everything behind it reads it there.
+The edge makes one ``Exchange`` a request and puts it into the ASGI scope, where everything behind it reads
+it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from litestar.connection import ASGIConnection
+from litestar.connection import ASGIConnection, Request
 from litestar.types import Scope
 
 if TYPE_CHECKING:
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from app.principal import Grant, Principal
     from app.settings import Settings
     from app.tokens import Tokens
+
+Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
+"""A connection as Litestar hands it to guards."""
+
+Call: TypeAlias = Request[Any, Any, Any]
+"""A request as Litestar hands it to routes."""
 
 _KEY = "trails.exchange"
 
@@ -65,7 +72,7 @@ def exchange_in(scope: Scope) -> Exchange:
     return scope[_KEY]  # type: ignore[literal-required,no-any-return]  # as above
 
 
-def services_of(connection: ASGIConnection) -> Services:
+def services_of(connection: Connection) -> Services:
     """The process's services, for a route."""
     return exchange_in(connection.scope).services
 

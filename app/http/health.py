@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from litestar import get
-from litestar.connection import Request
 
 from app.errors import UnavailableError
 from app.http import documents, examples
-from app.http.exchange import services_of
+from app.http.exchange import Call, services_of
 from app.http.operation import describe
 from app.http.responses import Answer, answer
 
@@ -23,8 +22,10 @@ async def healthz() -> Answer:
     return answer({"ok": True})
 
 
-@get("/readyz", summary="Can the service record", opt=describe(None, answer=documents.Ok, example=examples.OK))
-async def readyz(request: Request) -> Answer:
+@get(
+    "/readyz", summary="Can the service record", opt=describe(None, answer=documents.Ok, example=examples.OK)
+)
+async def readyz(request: Call) -> Answer:
     """Runs the whole append path and rolls it back; 503 says what is wrong, within two seconds."""
     services = services_of(request)
     if services.draining:

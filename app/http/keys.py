@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from litestar import get
-from litestar.connection import Request
 
 from app.errors import UnauthorizedError
 from app.http import documents, examples
 from app.http.auth import authenticate_if_given
-from app.http.exchange import services_of
+from app.http.exchange import Call, services_of
 from app.http.operation import describe
 from app.http.responses import Answer, answer
 
@@ -16,11 +15,9 @@ from app.http.responses import Answer, answer
 @get(
     "/v1/public-key",
     summary="The public key",
-    opt=describe(
-        None, answer=documents.PublicKey, example=examples.PUBLIC_KEY, errors=(UnauthorizedError,)
-    ),
+    opt=describe(None, answer=documents.PublicKey, example=examples.PUBLIC_KEY, errors=(UnauthorizedError,)),
 )
-async def public_key(request: Request) -> Answer:
+async def public_key(request: Call) -> Answer:
     """The Ed25519 key that signs the records of the token's tenant; of the default tenant without a token."""
     services = services_of(request)
     principal = authenticate_if_given(request.scope)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from litestar import get
-from litestar.connection import Request
 
 from app.errors import NotFoundError
 from app.http import documents, examples
 from app.http.access import granted
-from app.http.exchange import services_of
+from app.http.exchange import Call, services_of
 from app.http.operation import ON_AGENT, Field, describe
 from app.http.query import page_of, seq_of
 from app.http.responses import Answer, answer, answer_log
@@ -37,7 +36,7 @@ MAX_LOG_LIMIT = 5_000
         ),
     ),
 )
-async def read_log(request: Request) -> Answer:
+async def read_log(request: Call) -> Answer:
     """Records in their order, each exactly as it was signed, and the head of the chain. Operators only."""
     page = page_of(request, default=LOG_LIMIT, most=MAX_LOG_LIMIT)
     after = seq_of(page.after)
@@ -55,6 +54,6 @@ async def read_log(request: Request) -> Answer:
         errors=(NotFoundError,),
     ),
 )
-async def verify_log(request: Request) -> Answer:
+async def verify_log(request: Call) -> Answer:
     """Verifies the whole chain from its genesis: hashes, links, signatures, columns. Operators only."""
     return answer(await services_of(request).ledger.verify(granted(request)))

@@ -11,13 +11,12 @@ import logging
 from http import HTTPStatus
 
 import msgspec
-from litestar.connection import Request
 from litestar.exceptions import HTTPException
 from litestar.response import Response
 
 from app import errors
 from app.errors import TrailsError
-from app.http.exchange import exchange_in
+from app.http.exchange import Call, exchange_in
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:lineage-trails:problem:"
@@ -42,7 +41,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 _QUARANTINED = Row(503, "The agent's log does not verify", LATER)
-_INTERNAL = Row(500, "Internal error", code="internal", detail="an internal error; the log has its request_id")
+INTERNAL = Row(500, "Internal error", code="internal", detail="an internal error; see the log by request_id")
+"""Everything that was not raised on purpose."""
 
 TABLE: dict[type[TrailsError], Row] = {
     errors.BadRequestError: Row(400, "Bad request"),
@@ -75,11 +75,16 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.KeyMaterialError: Row(
         503, "Unavailable", LATER, code="unavailable", detail="a key of the service cannot be used"
     ),
-    errors.StartupError: _INTERNAL,
+    errors.StartupError: INTERNAL,
 }
 """Each leaf of ``app.errors`` and how it is told."""
 
-_STATUS_CODES = {404: "not_found", 405: "method_not_allowed", 413: "payload_too_large", 429: "too_many_requests"}
+_STATUS_CODES = {
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "payload_too_large",
+    429: "too_many_requests",
+}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -97,10 +102,10 @@ def problem_of(error: Exception, request_id: str) -> Problem:
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _litestars(error, request_id)
     _log.error("unexpected error", exc_info=error)
-    return _document(_INTERNAL, "internal", "", request_id)
+    return _document(INTERNAL, "internal", "", request_id)
 
 
-def respond(request: Request, error: Exception) -> Response[bytes]:
+def respond(request: Call, error: Exception) -> Response[bytes]:
     """Litestar's handler for every exception of a route."""
     problem = problem_of(error, exchange_in(request.scope).request_id)
     return Response(
@@ -109,7 +114,7 @@ def respond(request: Request, error: Exception) -> Response[bytes]:
 
 
 def _ours(error: TrailsError, request_id: str) -> Problem:
-    row = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), _INTERNAL)
+    row = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), INTERNAL)
     if row.status >= 500:
         _log.error("%s: %s", type(error).__name__, error, exc_info=error if row.status == 500 else None)
     fault = error if isinstance(error, errors.BadRequestError) else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import msgspec
-from litestar.connection import Request
 
 from app.errors import BadRequestError
+from app.http.exchange import Call
 from app.http.target import one_field, parse_query
 
 MAX_SEQ = 2**63 - 1
@@ -22,7 +22,7 @@ class Page(msgspec.Struct, frozen=True):
     limit: int
 
 
-def page_of(request: Request, *, default: int, most: int) -> Page:
+def page_of(request: Call, *, default: int, most: int) -> Page:
     """Reads ``after`` and ``limit``; a limit above ``most`` counts as ``most``.
 
     Raises:

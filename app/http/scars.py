@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from litestar import post
-from litestar.connection import Request
 
 from app.errors import AlreadyTerminatedError, IdempotencyConflictError, UnknownActionError
-from app.guard.bodies import ScarReport, Termination
+from app.guard.bodies import AddScar, Terminate
 from app.http import documents, examples
 from app.http.access import granted
 from app.http.bodies import read_json
-from app.http.exchange import services_of
+from app.http.exchange import Call, services_of
 from app.http.operation import ON_AGENT, describe
 from app.http.responses import Answer, answer
 from app.principal import Permission
@@ -28,10 +27,10 @@ from app.principal import Permission
         errors=(*ON_AGENT, UnknownActionError, IdempotencyConflictError),
     ),
 )
-async def add_scar(request: Request) -> Answer:
-    """Marks the agent; scars add up, and at the policy's ``scar_limit`` the agent is terminated. Operators only."""
+async def add_scar(request: Call) -> Answer:
+    """Marks the agent; when the sum reaches the policy's ``scar_limit`` it is terminated. Operators only."""
     body = await read_json(request)
-    scar = ScarReport.parse(body.value)
+    scar = AddScar.parse(body.value)
     ledger = services_of(request).ledger
     return answer(await ledger.scar(granted(request), scar, body.stamp("scars")))
 
@@ -48,9 +47,9 @@ async def add_scar(request: Request) -> Answer:
         errors=(*ON_AGENT, AlreadyTerminatedError, IdempotencyConflictError),
     ),
 )
-async def terminate_agent(request: Request) -> Answer:
+async def terminate_agent(request: Call) -> Answer:
     """Ends the agent for good: it is never allowed anything again. Operators only."""
     body = await read_json(request)
-    termination = Termination.parse(body.value)
+    termination = Terminate.parse(body.value)
     ledger = services_of(request).ledger
     return answer(await ledger.terminate(granted(request), termination, body.stamp("terminate")))

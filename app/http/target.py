@@ -59,7 +59,9 @@ def parse_query(raw: bytes) -> Query:
         raise BadRequestError(f"the query must be at most {MAX_QUERY_FIELDS} fields of ASCII") from None
     for name, _ in fields:
         if name.lower() in TOKEN_FIELDS:
-            raise BadRequestError("credentials in the URL are refused; use the header Authorization: Bearer …")
+            raise BadRequestError(
+                "credentials in the URL are refused; use the header Authorization: Bearer …"
+            )
     return fields
 
 

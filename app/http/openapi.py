@@ -1,0 +1,253 @@
+"""The description of the API: Litestar's OpenAPI document, completed from what the routes say of themselves.
+
+Litestar knows paths, summaries, security and parameters of the path. Bodies are read by our own strict reader
+and answers are finished bytes, so their schemas come from ``app.http.documents``. Everything is served from
+here: the pages load nothing from elsewhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import importlib.metadata
+from collections.abc import Iterator
+from typing import Any, Final, get_args
+
+import msgspec
+import msgspec.yaml
+from litestar import Litestar
+from litestar.enums import MediaType, OpenAPIMediaType
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import OpenAPIRenderPlugin
+from litestar.openapi.spec import Components, License, SecurityScheme
+from litestar.routes import HTTPRoute
+
+from app.http import documents
+from app.http.access import PUBLIC
+from app.http.exchange import Call
+from app.http.operation import OPERATION, Operation
+from app.http.problems import INTERNAL, MEDIA_TYPE, TABLE, TYPE_PREFIX, Row
+
+_REF: Final = "#/components/schemas/{name}"
+_BEARER: Final = "bearer"
+
+_PATH_PARAMETERS: Final = {"agent_id": documents.AgentId, "action_id": documents.ActionId}
+_IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Same key and same body: the first answer again, for ever. Same key, other body: 409.",
+    "schema": {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$"},
+}
+_DESCRIPTION: Final = (
+    "Signed, hash-chained audit trails and a policy guard for AI agents. Send `Authorization: Bearer "
+    "<token>`; the tenant follows from the token. A denied action is no error. Every error is an "
+    "`application/problem+json` document with a stable `code`."
+)
+
+
+def openapi_config() -> OpenAPIConfig:
+    """The configuration to give to Litestar: JSON, YAML and a plain page, nothing from a CDN."""
+    return OpenAPIConfig(
+        title="Lineage Trails",
+        version=importlib.metadata.version("lineage-trails"),
+        description=_DESCRIPTION,
+        license=License(name="Apache-2.0", identifier="Apache-2.0"),
+        use_handler_docstrings=True,
+        path="/schema",
+        components=Components(
+            security_schemes={
+                _BEARER: SecurityScheme(
+                    type="http", scheme="bearer", description="The operator's token, or an agent's."
+                )
+            }
+        ),
+        render_plugins=[PagePlugin(), JsonPlugin(), YamlPlugin()],
+    )
+
+
+class _Plugin(OpenAPIRenderPlugin):
+    """Renders the completed document once and keeps the bytes."""
+
+    _rendered: bytes | None = None
+
+    def render(self, request: Call, openapi_schema: dict[str, Any]) -> bytes:
+        """The document in this plugin's form."""
+        if self._rendered is None:
+            self._rendered = self.write(completed(request.app, openapi_schema))
+        return self._rendered
+
+    def write(self, document: dict[str, Any]) -> bytes:
+        """Turns the document into bytes."""
+        raise NotImplementedError
+
+
+class JsonPlugin(_Plugin):
+    """``/schema/openapi.json``."""
+
+    def __init__(self) -> None:
+        super().__init__(path="/openapi.json", media_type=OpenAPIMediaType.OPENAPI_JSON)
+
+    def write(self, document: dict[str, Any]) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode(document)
+
+
+class YamlPlugin(_Plugin):
+    """``/schema/openapi.yaml``."""
+
+    def __init__(self) -> None:
+        super().__init__(path="/openapi.yaml", media_type=OpenAPIMediaType.OPENAPI_YAML)
+
+    def write(self, document: dict[str, Any]) -> bytes:
+        """As YAML."""
+        return msgspec.yaml.encode(document)
+
+
+class PagePlugin(_Plugin):
+    """``/schema``: one plain page without scripts, readable in any browser, also offline."""
+
+    def __init__(self) -> None:
+        super().__init__(path="/", media_type=MediaType.HTML)
+
+    def write(self, document: dict[str, Any]) -> bytes:
+        """As HTML."""
+        title = html.escape(document["info"]["title"])
+        parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><h1>{title}</h1>"]
+        parts.append(f"<p>{html.escape(document['info']['description'])}</p>")
+        parts.append('<p><a href="/schema/openapi.json">openapi.json</a></p>')
+        for path, method, operation in _operations(document):
+            parts.append(f"<h2>{method.upper()} {html.escape(path)}</h2>")
+            parts.append(f"<p><b>{html.escape(operation['summary'])}.</b></p>")
+            parts.append(f"<p>{html.escape(operation.get('description', ''))}</p>")
+            parts.extend(_details(operation))
+        return "\n".join(parts).encode()
+
+
+def _details(operation: dict[str, Any]) -> Iterator[str]:
+    for parameter in operation.get("parameters", ()):
+        name, where = html.escape(parameter["name"]), html.escape(parameter["in"])
+        yield f"<p><code>{name}</code> ({where}): {html.escape(parameter.get('description', ''))}</p>"
+    if "requestBody" in operation:
+        yield _example("Body", operation["requestBody"]["content"])
+    for status, response in operation["responses"].items():
+        yield _example(f"{status} {response['description']}", response["content"])
+
+
+def _example(title: str, content: dict[str, Any]) -> str:
+    examples = next(iter(content.values()))["examples"]
+    shown = (
+        msgspec.json.format(msgspec.json.encode(example["value"])).decode() for example in examples.values()
+    )
+    blocks = "".join(f"<pre>{html.escape(text)}</pre>" for text in shown)
+    return f"<details><summary>{html.escape(title)}</summary>{blocks}</details>"
+
+
+def completed(app: Litestar, openapi_schema: dict[str, Any]) -> dict[str, Any]:
+    """Litestar's document with bodies, answers, errors and parameters as the routes describe them."""
+    document = copy.deepcopy(openapi_schema)
+    described = dict(_described(app))
+    schemas = document["components"].setdefault("schemas", {})
+    schemas.clear()
+    schemas.update(_components(described.values()))
+    for path, method, operation in _operations(document):
+        _complete(operation, described[path, method])
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield path, method, operation
+
+
+def _described(app: Litestar) -> Iterator[tuple[tuple[str, str], tuple[Operation, bool]]]:
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            for method, (handler, _) in route.route_handler_map.items():
+                if OPERATION in handler.opt:
+                    told = handler.opt[OPERATION], bool(handler.opt.get(PUBLIC))
+                    yield (route.path_format, method.lower()), told
+
+
+def _components(described: Any) -> dict[str, Any]:  # noqa: ANN401  an iterable of pairs
+    structs: list[Any] = [documents.Problem]
+    for operation, _ in described:
+        structs += [struct for struct in (operation.body, operation.answer) if struct is not None]
+    return msgspec.json.schema_components(structs, ref_template=_REF)[1]
+
+
+def _complete(operation: dict[str, Any], told: tuple[Operation, bool]) -> None:
+    described, public = told
+    operation["security"] = [] if public else [{_BEARER: []}]
+    parameters = [_path_parameter(parameter["name"]) for parameter in operation.get("parameters", ())]
+    parameters += [
+        {
+            "name": field.name,
+            "in": "query",
+            "required": False,
+            "description": field.meaning,
+            "schema": field.schema,
+        }
+        for field in described.query
+    ]
+    if described.body is not None:
+        parameters.append(_IDEMPOTENCY_KEY)
+        content = _content("application/json", _schema(described.body), {"body": described.body_example})
+        operation["requestBody"] = {"required": True, "content": content}
+    if parameters:
+        operation["parameters"] = parameters
+    success = _content("application/json", _schema(described.answer), {"answer": described.example})
+    operation["responses"] = {"200": {"description": "Done", "content": success}, **_problems(described)}
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    schema = msgspec.json.schema(_PATH_PARAMETERS[name])
+    description = schema.pop("description")
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
+
+
+def _schema(struct: Any) -> dict[str, Any]:  # noqa: ANN401  a struct or a union of structs
+    members = get_args(struct) or (struct,)
+    refs = [{"$ref": _REF.format(name=member.__name__)} for member in members]
+    return refs[0] if len(refs) == 1 else {"oneOf": refs}
+
+
+def _content(media_type: str, schema: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
+    return {media_type: {"schema": schema, "examples": {name: {"value": v} for name, v in examples.items()}}}
+
+
+def _problems(operation: Operation) -> dict[str, Any]:
+    by_status: dict[int, list[tuple[str, Row]]] = {500: [("internal", INTERNAL)]}
+    for error in operation.errors:
+        row = TABLE[error]
+        by_status.setdefault(row.status, []).append((row.code or error.code, row))
+    return {str(status): _problem_response(rows) for status, rows in sorted(by_status.items())}
+
+
+def _problem_response(rows: list[tuple[str, Row]]) -> dict[str, Any]:
+    examples = {row.title.lower().replace(" ", "_"): _problem(code, row) for code, row in rows}
+    description = "; ".join(dict.fromkeys(row.title for _, row in rows))
+    content = _content(MEDIA_TYPE, _schema(documents.Problem), examples)
+    response: dict[str, Any] = {"description": description, "content": content}
+    if any(row.retry_after for _, row in rows):
+        response["headers"] = {
+            "Retry-After": {
+                "description": "Seconds until a retry makes sense.",
+                "schema": {"type": "integer"},
+            }
+        }
+    return response
+
+
+def _problem(code: str, row: Row) -> dict[str, Any]:
+    message = row.detail or f"{row.title.lower()}: the sentence says what and why"
+    return {
+        "type": TYPE_PREFIX + code,
+        "title": row.title,
+        "status": row.status,
+        "detail": message,
+        "code": code,
+        "error": message,
+        "request_id": "0f8b6c1e6a0b4a1f9d3c5e7a9b1d3f50",
+    }
