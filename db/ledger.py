@@ -83,7 +83,8 @@ async def append(
     """Appends all of ``rows``, and registers ``chains`` before them, or does nothing at all.
 
     One statement: with a pool it is one transaction and one round trip. Rows may belong to any number of
-    chains and tenants; those of one chain stand in order of ``seq``.
+    chains and tenants, in any order: they are inserted in the order of their key, so that two writers of
+    the same chains wait for each other instead of ending in a deadlock (case P18).
 
     Raises:
         StaleChainError: a ``seq`` is taken, or its predecessor is missing.
@@ -94,7 +95,7 @@ async def append(
     if not rows:
         return
     tenants = tenant_setting(*dict.fromkeys(row.tenant_id for row in rows))
-    arguments = [tenants, *_columns(rows)]
+    arguments = [tenants, *_columns(sorted(rows, key=_key))]
     statement = _TRAIL["append"]
     if chains:
         statement = _TRAIL["append_with_chains"]
@@ -240,6 +241,10 @@ async def _trail_rows(
     source: Pool | Connection, tenant_id: UUID, statement: str, *args: object
 ) -> list[TrailRow]:
     return [TrailRow(*row) for row in await _fetch(source, tenant_id, statement, *args)]
+
+
+def _key(row: TrailRow) -> tuple[int, int, int]:
+    return row.tenant_id.int, row.log_uuid.int, row.seq
 
 
 def _first(rows: list[TrailRow]) -> TrailRow | None:

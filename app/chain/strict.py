@@ -24,6 +24,9 @@ from app.errors import InvalidJsonError
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 """What JSON can say, as Python says it."""
 
+JsonObject: TypeAlias = "dict[str, JsonValue]"
+"""A JSON object."""
+
 MAX_DEPTH = 128
 """Nested arrays and objects in one document. Far below any interpreter's limit, so no version differs."""
 

@@ -278,6 +278,16 @@ class ChainAudit:
         self._blame(error)
         self._verifier.resync(SignedRecord("", "", ""))
 
+    @property
+    def key(self) -> PublicKey | None:
+        """The key in force behind what was added so far."""
+        return self._verifier.key
+
+    def doubt(self, error: ChainError) -> None:
+        """Adds a fault of the record that was just added and that lies outside its text, in its row."""
+        self._faulty += 1
+        self._blame(error)
+
     def note(self, error: ChainError) -> None:
         """Adds a fault of the whole input, such as altered line endings, at the line that comes next."""
         self._line += 1

@@ -1,0 +1,150 @@
+"""Act: the guard decides, the record is sealed, one transaction appends it, and only then is it answered.
+
+An append is optimistic: it carries the next ``seq``. When another process was faster the table refuses
+it, the new records are read and verified, and the guard decides again on what is true now. A refusal by
+the guard's state ("not pending", "unknown action") is final only on fresh state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from app.chain.link import seal_all
+from app.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    StaleChainError,
+    TooManyRequestsError,
+    UnavailableError,
+)
+from app.guard.decide import Act, Decision, missing_termination
+from app.guard.state import GuardState
+from app.ledger.chain import Chain
+from app.ledger.idempotency import Stamp, stamped
+from app.ledger.mirror import row_of
+from app.ledger.rebuild import catch_up, confirm_head
+from app.ledger.replay import Recalled, recall
+from db.errors import DuplicateKeyError
+
+if TYPE_CHECKING:
+    from app.ledger.clock import Clock
+    from app.ledger.commit import Committer
+    from app.ledger.keystore import Keystore, TenantKeys
+    from db.pool import Pool
+
+MAX_ATTEMPTS = 50
+"""Times an act is decided anew when other processes keep being faster, before 503 asks to try later."""
+
+_BACKOFF_SECS = 0.002
+
+Decide = Callable[[GuardState, int], Awaitable[Act]]
+"""Decides on a state at a time (µs); may read the action it is about from the table."""
+
+_REFUSALS = (ConflictError, NotFoundError, ForbiddenError, TooManyRequestsError)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What an act came to: its answer and the state right after it."""
+
+    decision: Decision | None
+    state: GuardState
+
+
+class Actor:
+    """Carries out acts on chains: the page on which the act flow can be read."""
+
+    def __init__(self, pool: Pool, committer: Committer, keystore: Keystore, clock: Clock) -> None:
+        self._pool = pool
+        self._committer = committer
+        self._keystore = keystore
+        self._clock = clock
+
+    async def act(self, chain: Chain, decide: Decide, mark: Stamp | None = None) -> Done:
+        """Decides and appends, once, whatever other writers do at the same time.
+
+        Args:
+            chain: the agent's chain.
+            decide: the guard's decision, a function of state and time.
+            mark: idempotency stamp; an act that carried it before is answered as it was then.
+
+        Raises:
+            ConflictError: the guard refuses on fresh state, or the key was used with another body.
+            QuarantinedError: the chain does not verify.
+            UnavailableError: the database is away or too busy; nothing was allowed.
+        """
+        keys = await self._keystore.of(chain.id.tenant_id)
+        async with chain.lock:
+            chain.require_sound()
+            if chain.head is None:
+                await self._open(chain, keys)
+            for attempt in range(MAX_ATTEMPTS):
+                try:
+                    return await self._attempt(chain, keys, decide, mark)
+                except DuplicateKeyError:
+                    return await self._recall(chain, keys, mark)
+                except StaleChainError:
+                    await self._read_on(chain, keys, attempt)
+                except _REFUSALS:
+                    if await catch_up(self._pool, chain, keys):
+                        continue
+                    if mark is not None and (before := await recall(self._pool, chain, mark)):
+                        return _answer(before)
+                    raise
+        raise UnavailableError("other writers keep being faster on this agent's chain; try again")
+
+    async def refresh(self, chain: Chain) -> GuardState:
+        """The chain's state, no older than this call."""
+        keys = await self._keystore.of(chain.id.tenant_id)
+        async with chain.lock:
+            if chain.head is None:
+                await self._open(chain, keys)
+            else:
+                await catch_up(self._pool, chain, keys)
+            return chain.state
+
+    async def _open(self, chain: Chain, keys: TenantKeys) -> None:
+        """Verifies a chain that is new to this process, and ends one whose last word is missing."""
+        await catch_up(self._pool, chain, keys)
+        act = missing_termination(chain.state, agent_id=chain.id.agent_id)
+        if act is not None:
+            try:
+                await self._append(chain, keys, act, None, self._clock())
+            except StaleChainError:
+                await self._read_on(chain, keys, 0)
+
+    async def _attempt(self, chain: Chain, keys: TenantKeys, decide: Decide, mark: Stamp | None) -> Done:
+        now_us = self._clock()
+        act = await decide(chain.state, now_us)
+        await self._append(chain, keys, act, mark, now_us)
+        return Done(decision=act.answer, state=chain.state)
+
+    async def _append(
+        self, chain: Chain, keys: TenantKeys, act: Act, mark: Stamp | None, now_us: int
+    ) -> None:
+        key = keys.signing(chain.key_in_force)
+        records = seal_all(stamped(act.drafts, mark), chain.head, now_us, key)
+        await self._committer.append([row_of(chain.id, record, key.public.key_id) for record in records])
+        for record in records:
+            chain.advance(record, key.public)
+
+    async def _read_on(self, chain: Chain, keys: TenantKeys, attempt: int) -> None:
+        if not await catch_up(self._pool, chain, keys):
+            await confirm_head(self._pool, chain)
+            await asyncio.sleep(random.uniform(0, _BACKOFF_SECS * (attempt + 1)))  # noqa: S311  spreads retries
+
+    async def _recall(self, chain: Chain, keys: TenantKeys, mark: Stamp | None) -> Done:
+        await catch_up(self._pool, chain, keys)
+        before = None if mark is None else await recall(self._pool, chain, mark)
+        if before is None:
+            raise UnavailableError("the first answer to this Idempotency-Key is not readable yet; try again")
+        return _answer(before)
+
+
+def _answer(before: Recalled) -> Done:
+    return Done(decision=before.decision, state=before.state)

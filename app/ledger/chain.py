@@ -1,0 +1,144 @@
+"""One chain in memory: what was verified of it so far, and the lock that orders its writers.
+
+A chain's memory holds aggregates and what waits for a decision; finished actions stay in the table. Chains
+that were not used for long are forgotten and verified anew when asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+import db.ledger
+from app.chain.verify import Verifier
+from app.errors import KeyMaterialError, NotFoundError, QuarantinedError
+from app.guard.state import EMPTY, GuardState, evolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from app.chain.keys import PublicKey
+    from app.chain.record import Head, VerifiedRecord
+    from db.pool import Pool
+
+
+class ChainId(msgspec.Struct, frozen=True):
+    """The registry's row of a chain."""
+
+    tenant_id: UUID
+    agent_id: str
+    log_uuid: UUID
+    guarded: bool
+
+
+class Chain:
+    """A chain's verified state. Everything but ``lock`` changes through ``advance`` and ``quarantine``."""
+
+    __slots__ = ("_fault", "genesis_key", "id", "key", "lock", "state")
+
+    def __init__(self, chain_id: ChainId) -> None:
+        self.id = chain_id
+        self.lock = asyncio.Lock()
+        self.state: GuardState = EMPTY
+        self.key: PublicKey | None = None
+        self.genesis_key: PublicKey | None = None
+        self._fault: str | None = None
+
+    @property
+    def head(self) -> Head | None:
+        """Position of the last verified record; None before the genesis record was read."""
+        return self.state.head
+
+    @property
+    def key_in_force(self) -> PublicKey:
+        """The key that signs the next record, as the chain's own records say.
+
+        Raises:
+            KeyMaterialError: nothing was read of the chain yet.
+        """
+        if self.key is None:
+            raise KeyMaterialError("the chain was not read yet; no key is in force")
+        return self.key
+
+    @property
+    def fault(self) -> str | None:
+        """Why the chain is quarantined; None while it is active."""
+        return self._fault
+
+    def advance(self, record: VerifiedRecord, verifier_key: PublicKey) -> None:
+        """Folds the next verified record; ``verifier_key`` is the key in force after it."""
+        self.state = evolve(self.state, record)
+        self.key = verifier_key
+        if self.genesis_key is None:
+            self.genesis_key = verifier_key
+
+    def verifier(self, trusted: PublicKey | None = None) -> Verifier:
+        """A verifier that goes on where this chain stands."""
+        if self.head is None or self.key is None:
+            return Verifier(trusted)
+        return Verifier.resume(self.head, self.key)
+
+    def quarantine(self, reason: str) -> QuarantinedError:
+        """Marks the chain as not verifying; nothing is answered from it until ``release``."""
+        self._fault = reason
+        return QuarantinedError(reason)
+
+    def release(self) -> None:
+        """Forgets all that was read, so that the chain is verified from its genesis again."""
+        self.state, self.key, self.genesis_key, self._fault = EMPTY, None, None, None
+
+    def require_sound(self) -> None:
+        """Raises QuarantinedError when the chain is quarantined."""
+        if self._fault is not None:
+            raise QuarantinedError(self._fault)
+
+
+class Chains:
+    """The chains in memory, at most ``capacity`` of them, the least recently used forgotten first."""
+
+    def __init__(self, pool: Pool, *, capacity: int) -> None:
+        self._pool = pool
+        self._capacity = capacity
+        self._chains: OrderedDict[tuple[UUID, str], Chain] = OrderedDict()
+
+    async def get(self, tenant_id: UUID, agent_id: str) -> Chain:
+        """The chain of one agent, looked up in the registry when it is not in memory.
+
+        Raises:
+            NotFoundError: the tenant has no such agent.
+        """
+        chain = self._chains.get((tenant_id, agent_id))
+        if chain is None:
+            row = await db.ledger.chain(self._pool, tenant_id, agent_id)
+            if row is None:
+                raise NotFoundError("agent not found")
+            chain = self.remember(ChainId(tenant_id, agent_id, row.log_uuid, row.guarded))
+        self._chains.move_to_end((tenant_id, agent_id))
+        return chain
+
+    def remember(self, chain_id: ChainId) -> Chain:
+        """Keeps a chain in memory; one that is there already stays the same object."""
+        chain = self._chains.setdefault((chain_id.tenant_id, chain_id.agent_id), Chain(chain_id))
+        self._forget_oldest()
+        return chain
+
+    def adopt(self, chain: Chain) -> Chain:
+        """Keeps a chain that was begun here; one that another caller looked up meanwhile wins."""
+        kept = self._chains.setdefault((chain.id.tenant_id, chain.id.agent_id), chain)
+        self._forget_oldest()
+        return kept
+
+    def remember_all(self, ids: Iterable[ChainId]) -> list[Chain]:
+        """Keeps several chains, in the order given."""
+        return [self.remember(chain_id) for chain_id in ids]
+
+    def _forget_oldest(self) -> None:
+        """Forgets chains that nobody works on; a locked one holds decisions that are under way."""
+        surplus = len(self._chains) - self._capacity
+        for key in list(self._chains)[: max(surplus, 0)]:
+            if not self._chains[key].lock.locked():
+                del self._chains[key]

@@ -1,0 +1,119 @@
+"""A tenant's signing keys: made once, stored sealed under the master key, opened in memory only."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+import db.ledger
+from app.chain.keys import SigningKey, open_secret, seal_secret
+from app.errors import KeyMaterialError, NotFoundError
+from db.ledger import SigningKeyRow, TenantRow
+from db.pool import tenant_transaction
+
+if TYPE_CHECKING:
+    from app.chain.keys import PublicKey
+    from db.pool import Pool
+
+_NONCE_BYTES = 12
+
+
+class TenantKeys(msgspec.Struct, frozen=True):
+    """The keys of one tenant: ``newest`` signs new chains, ``by_public_key`` holds all of them by hex.
+
+    A chain is signed by the key that its own records put in force, which may be an older one.
+    """
+
+    tenant_id: UUID
+    slug: str
+    newest: SigningKey
+    by_public_key: dict[str, SigningKey]
+
+    def signing(self, public: PublicKey) -> SigningKey:
+        """The secret half of a chain's key in force.
+
+        Raises:
+            KeyMaterialError: the tenant does not have it.
+        """
+        key = self.by_public_key.get(public.hex)
+        if key is None:
+            raise KeyMaterialError(f"the secret of key {public.key_id} is not among the tenant's keys")
+        return key
+
+    def public(self, key_id: str) -> PublicKey | None:
+        """The tenant's public key of this id, derived from its secret; None when there is none."""
+        found = (key.public for key in self.by_public_key.values() if key.public.key_id == key_id)
+        return next(found, None)
+
+
+class Keystore:
+    """Opens signing keys with the master key and keeps them for the life of the process."""
+
+    def __init__(self, pool: Pool, master_key: bytes) -> None:
+        self._pool = pool
+        self._master = master_key
+        self._open: dict[UUID, TenantKeys] = {}
+
+    async def of(self, tenant_id: UUID) -> TenantKeys:
+        """The tenant's keys.
+
+        Raises:
+            NotFoundError: no such tenant.
+            KeyMaterialError: a stored key does not open under this master key.
+            UnavailableError: the database is away.
+        """
+        keys = self._open.get(tenant_id)
+        if keys is None:
+            keys = await self._load(tenant_id)
+            self._open[tenant_id] = keys
+        return keys
+
+    async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> TenantKeys:
+        """Makes a tenant with a signing key of its own; one that exists is left as it is."""
+        secret = os.urandom(32)
+        key = SigningKey.from_raw(secret)
+        sealed = seal_secret(
+            self._master,
+            secret,
+            context=_context(tenant_id, key.public.key_id),
+            nonce=os.urandom(_NONCE_BYTES),
+        )
+        now = datetime.now(UTC)
+        row = SigningKeyRow(tenant_id, key.public.key_id, key.public.hex, sealed, now)
+        async with tenant_transaction(self._pool, tenant_id) as connection:
+            # Replicas that start together agree on one key: only who added the tenant adds its key.
+            if await db.ledger.add_tenant(connection, TenantRow(tenant_id, slug, name, now)):
+                await db.ledger.add_signing_key(connection, row)
+        return await self.of(tenant_id)
+
+    async def _load(self, tenant_id: UUID) -> TenantKeys:
+        tenant = await db.ledger.tenant(self._pool, tenant_id)
+        rows = await db.ledger.signing_keys(self._pool, tenant_id)
+        if tenant is None or not rows:
+            raise NotFoundError("tenant not found")
+        opened = [self._open_row(tenant_id, row) for row in rows]
+        return TenantKeys(
+            tenant_id=tenant_id,
+            slug=tenant.slug,
+            newest=opened[-1],
+            by_public_key={key.public.hex: key for key in opened},
+        )
+
+    def _open_row(self, tenant_id: UUID, row: SigningKeyRow) -> SigningKey:
+        """Opens one stored key; the public key is derived from the secret, never believed."""
+        context = _context(tenant_id, row.key_id)
+        key = SigningKey.from_raw(open_secret(self._master, row.sealed_secret, context=context))
+        if key.public.hex != row.public_key or key.public.key_id != row.key_id:
+            raise KeyMaterialError(
+                f"signing key {row.key_id}: the stored public key is not that of the secret"
+            )
+        return key
+
+
+def _context(tenant_id: UUID, key_id: str) -> bytes:
+    """What a sealed key is bound to: moved to another tenant's row, it does not open."""
+    return f"{tenant_id}/{key_id}".encode()

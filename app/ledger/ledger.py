@@ -1,0 +1,359 @@
+"""The ledger: what the service can do with chains, for whoever was granted it.
+
+Each method takes a ``Grant``: proof of who is asking, for which tenant, and that it may. Writes go through
+``Actor.act``, reads through state that was brought up to date first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Self
+from uuid import UUID, uuid4
+
+import db.ledger
+from app.chain.link import seal_all
+from app.chain.record import GENESIS, Draft
+from app.errors import AgentExistsError, ConflictError, NotFoundError, TrailsError, UnknownActionError
+from app.guard import decide
+from app.ledger.act import Actor, Done
+from app.ledger.chain import Chain, ChainId, Chains
+from app.ledger.clock import system_clock
+from app.ledger.commit import Committer
+from app.ledger.idempotency import stamped
+from app.ledger.inspect import inspect_chain
+from app.ledger.keystore import Keystore
+from app.ledger.mirror import registry_row, row_of
+from app.ledger.probe import roll_back_an_append
+from app.ledger.read import action_of, log_page, pending_of, status_of
+from app.ledger.replay import recall
+from db.schema import DEFAULT_TENANT_ID
+
+if TYPE_CHECKING:
+    from app.chain.strict import JsonObject
+    from app.guard import bodies
+    from app.guard.decide import Act, Ask, Decision
+    from app.guard.policy import Policy
+    from app.guard.state import Action, GuardState
+    from app.ledger.clock import Clock
+    from app.ledger.idempotency import Stamp
+    from app.ledger.keystore import TenantKeys
+    from app.principal import Grant
+    from db.pool import Pool
+
+CHAIN_CAPACITY = 20_000
+"""Chains kept in memory by default: about 5 kB each when nothing waits in them."""
+
+
+class Ledger:
+    """All chains of all tenants behind one database pool. Any number of processes may run one each."""
+
+    def __init__(
+        self, pool: Pool, master_key: bytes, *, clock: Clock = system_clock, chains: int = CHAIN_CAPACITY
+    ) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._keystore = Keystore(pool, master_key)
+        self._committer = Committer(pool)
+        self._chains = Chains(pool, capacity=chains)
+        self._actor = Actor(pool, self._committer, self._keystore, clock)
+
+    @classmethod
+    async def open(
+        cls, pool: Pool, *, master_key: bytes, clock: Clock = system_clock, chains: int = CHAIN_CAPACITY
+    ) -> Self:
+        """Opens the ledger, and makes the default tenant with its signing key when there is none.
+
+        Raises:
+            KeyMaterialError: the stored keys do not open under ``master_key``.
+            UnavailableError: the database is away.
+        """
+        ledger = cls(pool, master_key, clock=clock, chains=chains)
+        await ledger.create_tenant(DEFAULT_TENANT_ID, "default", "Default tenant")
+        return ledger
+
+    async def close(self) -> None:
+        """Waits until every accepted append is settled. The pool stays open; it is the caller's."""
+        await self._committer.close()
+
+    async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> None:
+        """Makes a tenant with its own signing key, unless it exists."""
+        try:
+            await self._keystore.of(tenant_id)
+        except NotFoundError:
+            await self._keystore.create_tenant(tenant_id, slug, name)
+
+    async def public_key(self, tenant_id: UUID) -> str:
+        """The tenant's public key, 64 hex: what a verifier pins."""
+        return (await self._keystore.of(tenant_id)).newest.public.hex
+
+    # --- agents -------------------------------------------------------------------------------------
+
+    async def create_agent(
+        self, grant: Grant, policy: Policy | None, stamp: Stamp | None = None
+    ) -> JsonObject:
+        """Begins a chain: ``genesis``, and ``policy`` for a guarded agent. Returns its status.
+
+        Raises:
+            AgentExistsError: the id was used before; ids are not used again.
+            IdempotencyConflictError: the stamp's key created this agent from another body.
+        """
+        agent_id = _agent_of(grant)
+        chain = Chain(ChainId(grant.tenant_id, agent_id, uuid4(), policy is not None))
+        keys = await self._keystore.of(grant.tenant_id)
+        try:
+            await self._begin(chain, keys, _first_drafts(chain.id, policy, keys, grant.actor), stamp)
+        except AgentExistsError:
+            return await self._created_before(grant, stamp)
+        self._chains.adopt(chain)
+        return await status_of(self._pool, chain, chain.state)
+
+    async def _begin(
+        self, chain: Chain, keys: TenantKeys, drafts: tuple[Draft, ...], stamp: Stamp | None
+    ) -> None:
+        key = keys.newest
+        records = seal_all(stamped(drafts, stamp), None, self._clock(), key)
+        rows = [row_of(chain.id, record, key.public.key_id) for record in records]
+        await db.ledger.append(self._pool, rows, chains=[registry_row(chain.id, rows[0])])
+        for record in records:
+            chain.advance(record, key.public)
+
+    async def _created_before(self, grant: Grant, stamp: Stamp | None) -> JsonObject:
+        chain = await self._chain(grant)
+        await self._actor.refresh(chain)
+        before = None if stamp is None else await recall(self._pool, chain, stamp)
+        if before is None:
+            raise AgentExistsError(chain.id.agent_id)
+        return await status_of(self._pool, chain, before.state)
+
+    async def agents(self, grant: Grant, *, after: str | None = None, limit: int = 5_000) -> list[JsonObject]:
+        """The tenant's agents by id, each with its status, or why it is quarantined."""
+        rows = await db.ledger.chains(self._pool, grant.tenant_id)
+        rows = [row for row in rows if row.agent_id > (after or "")][:limit]
+        ids = [ChainId(grant.tenant_id, row.agent_id, row.log_uuid, row.guarded) for row in rows]
+        return [await self._entry(chain) for chain in self._chains.remember_all(ids)]
+
+    async def _entry(self, chain: Chain) -> JsonObject:
+        try:
+            status = await status_of(self._pool, chain, await self._actor.refresh(chain))
+        except TrailsError as error:
+            if chain.fault is None:
+                raise
+            return {"agent_id": chain.id.agent_id, "state": "quarantined", "error": error.message}
+        return {"agent_id": chain.id.agent_id, "state": "active", "status": status}
+
+    async def require_agent(self, grant: Grant) -> None:
+        """Raises NotFoundError unless the grant's agent exists in its tenant."""
+        await self._chain(grant)
+
+    async def status(self, grant: Grant) -> JsonObject:
+        """The agent's standing, no older than this call."""
+        chain = await self._chain(grant)
+        return await status_of(self._pool, chain, await self._actor.refresh(chain))
+
+    # --- actions ------------------------------------------------------------------------------------
+
+    async def request(self, grant: Grant, ask: Ask, stamp: Stamp | None = None) -> Decision:
+        """Asks the guard whether the agent may do this, and records the question and the answer."""
+        chain = await self._chain(grant)
+
+        async def on(state: GuardState, now_us: int) -> Act:
+            return decide.request(
+                state,
+                ask,
+                agent_id=chain.id.agent_id,
+                log_uuid=chain.id.log_uuid,
+                actor=grant.actor,
+                now_us=now_us,
+            )
+
+        return _decision(await self._actor.act(chain, on, stamp))
+
+    async def action(self, grant: Grant, action_id: str) -> JsonObject:
+        """One action as it stands now.
+
+        Raises:
+            NotFoundError: the agent has no such action.
+        """
+        chain = await self._chain(grant)
+        await self._actor.refresh(chain)
+        keys = await self._keystore.of(grant.tenant_id)
+        return (await action_of(self._pool, chain, keys, action_id)).to_json()
+
+    async def pending(self, grant: Grant) -> list[JsonObject]:
+        """What waits for a person, oldest first."""
+        chain = await self._chain(grant)
+        return await pending_of(self._pool, chain, await self._actor.refresh(chain))
+
+    async def approve(
+        self, grant: Grant, action_id: str, body: bodies.Approve, stamp: Stamp | None = None
+    ) -> Decision:
+        """Lets a held action go, after the guard has checked it once more."""
+        chain = await self._chain(grant)
+
+        def on(state: GuardState, action: Action, now_us: int) -> Act:
+            return decide.approve(
+                state,
+                action,
+                approver=body.approver,
+                note=body.note,
+                log_uuid=chain.id.log_uuid,
+                actor=grant.actor,
+                now_us=now_us,
+            )
+
+        return _decision(await self._act_on(chain, action_id, on, stamp))
+
+    async def reject(
+        self, grant: Grant, action_id: str, body: bodies.Reject, stamp: Stamp | None = None
+    ) -> Decision:
+        """Refuses a held action, with a scar for having asked when the operator says so."""
+        chain = await self._chain(grant)
+
+        def on(state: GuardState, action: Action, now_us: int) -> Act:
+            return decide.reject(
+                state,
+                action,
+                approver=body.approver,
+                reason=body.reason,
+                scar=body.scar,
+                log_uuid=chain.id.log_uuid,
+                actor=grant.actor,
+                now_us=now_us,
+            )
+
+        return _decision(await self._act_on(chain, action_id, on, stamp))
+
+    async def report(
+        self, grant: Grant, action_id: str, body: bodies.Report, stamp: Stamp | None = None
+    ) -> JsonObject:
+        """Records how an allowed action went. Returns the agent's status after it."""
+        chain = await self._chain(grant)
+
+        def on(state: GuardState, action: Action, now_us: int) -> Act:
+            return decide.report(
+                state,
+                action,
+                status=body.status,
+                detail=body.detail,
+                log_uuid=chain.id.log_uuid,
+                actor=grant.actor,
+                now_us=now_us,
+            )
+
+        done = await self._act_on(chain, action_id, on, stamp)
+        return await status_of(self._pool, chain, done.state)
+
+    async def scar(self, grant: Grant, body: bodies.AddScar, stamp: Stamp | None = None) -> JsonObject:
+        """Marks the agent for what a person or a monitor saw. Returns its status."""
+        chain = await self._chain(grant)
+
+        async def on(state: GuardState, _now_us: int) -> Act:
+            return decide.scar(
+                state,
+                severity=body.severity,
+                reason=body.reason,
+                action_id=body.action_id,
+                actor=grant.actor,
+            )
+
+        done = await self._actor.act(chain, on, stamp)
+        return await status_of(self._pool, chain, done.state)
+
+    async def terminate(self, grant: Grant, body: bodies.Terminate, stamp: Stamp | None = None) -> JsonObject:
+        """The kill switch: permanent. Returns the agent's status."""
+        chain = await self._chain(grant)
+
+        async def on(state: GuardState, _now_us: int) -> Act:
+            return decide.terminate(state, reason=body.reason, by=body.by, actor=grant.actor)
+
+        done = await self._actor.act(chain, on, stamp)
+        return await status_of(self._pool, chain, done.state)
+
+    # --- the trail ----------------------------------------------------------------------------------
+
+    async def log(self, grant: Grant, after: int | None, limit: int) -> tuple[list[str], JsonObject]:
+        """Export lines after ``after``, unchanged, and the chain's head."""
+        chain = await self._chain(grant)
+        await self._actor.refresh(chain)
+        return await log_page(self._pool, chain, after, limit)
+
+    async def verify(self, grant: Grant) -> JsonObject:
+        """Verifies the agent's chain from its genesis; works on a quarantined chain too.
+
+        A chain that verifies again after it was quarantined is released.
+        """
+        chain = await self._chain(grant)
+        keys = await self._keystore.of(grant.tenant_id)
+        verdict = await inspect_chain(self._pool, chain, keys)
+        if verdict["ok"] and chain.fault is not None:
+            chain.release()
+        return verdict
+
+    async def probe(self) -> None:
+        """Exercises the whole append path on a chain that is rolled back again.
+
+        Raises:
+            TrailsError: says what is wrong.
+        """
+        keys = await self._keystore.of(DEFAULT_TENANT_ID)
+        chain_id = ChainId(DEFAULT_TENANT_ID, f"probe-{os.getpid()}", uuid4(), guarded=False)
+        drafts = _first_drafts(chain_id, None, keys, "probe")
+        records = seal_all(drafts, None, self._clock(), keys.newest)
+        rows = [row_of(chain_id, record, keys.newest.public.key_id) for record in records]
+        await roll_back_an_append(self._pool, rows, registry_row(chain_id, rows[0]))
+
+    # --- shared -------------------------------------------------------------------------------------
+
+    async def _chain(self, grant: Grant) -> Chain:
+        return await self._chains.get(grant.tenant_id, _agent_of(grant))
+
+    async def _act_on(
+        self,
+        chain: Chain,
+        action_id: str,
+        on: Callable[[GuardState, Action, int], Act],
+        stamp: Stamp | None,
+    ) -> Done:
+        """Acts on one action of the chain, which is read from its own records first."""
+        keys = await self._keystore.of(chain.id.tenant_id)
+
+        async def with_action(state: GuardState, now_us: int) -> Act:
+            try:
+                action = await action_of(self._pool, chain, keys, action_id)
+            except NotFoundError:
+                raise UnknownActionError(action_id) from None
+            return on(state, action, now_us)
+
+        act: Callable[[GuardState, int], Awaitable[Act]] = with_action
+        return await self._actor.act(chain, act, stamp)
+
+
+def _agent_of(grant: Grant) -> str:
+    if grant.agent_id is None:
+        raise NotFoundError("agent not found")
+    return grant.agent_id
+
+
+def _decision(done: Done) -> Decision:
+    if done.decision is None:
+        raise ConflictError("this Idempotency-Key was used for an act without a decision")
+    return done.decision
+
+
+def _first_drafts(
+    chain_id: ChainId, policy: Policy | None, keys: TenantKeys, actor: str
+) -> tuple[Draft, ...]:
+    genesis = Draft(
+        kind=GENESIS,
+        actor=actor,
+        payload={
+            "log_id": chain_id.agent_id,
+            "public_key": keys.newest.public.hex,
+            "tenant": str(chain_id.tenant_id),
+            "log_uuid": str(chain_id.log_uuid),
+        },
+    )
+    if policy is None:
+        return (genesis,)
+    return (genesis, Draft(kind="policy", actor=actor, payload={"policy": policy.to_json()}))

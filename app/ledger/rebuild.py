@@ -1,0 +1,109 @@
+"""Rebuild: rows → verified (hash, link, signature, mirror) → folded → guard state.
+
+The one way by which rows become state, for a chain opened the first time and for records that another
+process appended a moment ago. What does not verify quarantines the chain; the other chains go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import db.ledger
+from app.chain.record import SignedRecord
+from app.errors import ChainError, KeyMaterialError, LinkError, MirrorError
+from app.ledger.mirror import check_mirror
+
+if TYPE_CHECKING:
+    from app.chain.keys import PublicKey
+    from app.chain.record import VerifiedRecord
+    from app.chain.verify import Verifier
+    from app.ledger.chain import Chain, ChainId
+    from app.ledger.keystore import TenantKeys
+    from db.ledger import TrailRow
+    from db.pool import Pool
+
+CHUNK_ROWS = 500
+"""Rows read at once: the bound of what rebuilding holds in memory, whatever the chain's age."""
+
+
+async def catch_up(pool: Pool, chain: Chain, keys: TenantKeys) -> bool:
+    """Reads, verifies and folds what was appended after the chain's head. True when there was something.
+
+    Raises:
+        QuarantinedError: the chain does not verify, now or since before.
+        UnavailableError: the database is away.
+    """
+    chain.require_sound()
+    moved = False
+    while True:
+        after = -1 if chain.head is None else chain.head.seq
+        rows = await db.ledger.records(
+            pool, chain.id.tenant_id, chain.id.log_uuid, after=after, limit=CHUNK_ROWS
+        )
+        _fold_rows(chain, keys, rows)
+        moved = moved or bool(rows)
+        if len(rows) < CHUNK_ROWS:
+            break
+    if chain.head is None:
+        raise chain.quarantine("the registry names this chain, but the table holds no record of it")
+    return moved
+
+
+async def confirm_head(pool: Pool, chain: Chain) -> None:
+    """Checks that the table still holds the head that this process verified.
+
+    A database that was set back to an earlier state passes every check of its own; only a memory like
+    this one can tell.
+
+    Raises:
+        QuarantinedError: the head's row is gone or another one stands in its place.
+    """
+    head = chain.head
+    if head is None:
+        return
+    row = await db.ledger.row_at(pool, chain.id.tenant_id, chain.id.log_uuid, head.seq)
+    if row is None or row.hash != head.hash:
+        raise chain.quarantine(f"record {head.seq} was verified here before and is no longer in the table")
+
+
+def _fold_rows(chain: Chain, keys: TenantKeys, rows: list[TrailRow]) -> None:
+    if not rows:
+        return
+    try:
+        verifier = chain.verifier(_trusted_key(chain, keys, rows[0]))
+        for row in rows:
+            record = verify_row(chain.id, verifier, row)
+            chain.advance(record, _key_in_force(verifier))
+    except (ChainError, KeyMaterialError) as error:
+        raise chain.quarantine(str(error)) from error
+
+
+def verify_row(chain_id: ChainId, verifier: Verifier, row: TrailRow) -> VerifiedRecord:
+    """Verifies one row as the next record of its chain, and that no column says otherwise.
+
+    Raises:
+        ChainError: which check failed, and at which ``seq``.
+    """
+    key_before = verifier.key
+    record = verifier.step(SignedRecord(text=row.signed_text, hash=row.hash, signature=row.signature))
+    check_mirror(chain_id, row, record, key_before or _key_in_force(verifier))
+    return record
+
+
+def _key_in_force(verifier: Verifier) -> PublicKey:
+    """The key behind the last record that was verified: there is one as soon as there is a record."""
+    if verifier.key is None:
+        raise KeyMaterialError("no record was verified, so no key is in force")
+    return verifier.key
+
+
+def _trusted_key(chain: Chain, keys: TenantKeys, first: TrailRow) -> PublicKey | None:
+    """The key that a chain's genesis record has to name: one that the master key opened."""
+    if chain.head is not None:
+        return None
+    if first.seq != 0:
+        raise LinkError("the first record of the chain is missing", seq=first.seq)
+    key = keys.public(first.key_id)
+    if key is None:
+        raise MirrorError("the genesis record names a key that is not the tenant's", seq=0)
+    return key
