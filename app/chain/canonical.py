@@ -107,7 +107,7 @@ def _ready(value: object, depth: int) -> object:
     if type(value) is float:
         return value if math.isfinite(value) and is_plain(value) else msgspec.Raw(number(value).encode())
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)
     if depth >= RECORD_DEPTH:
         raise InvalidJsonError(f"nested deeper than {RECORD_DEPTH} levels")
     if isinstance(value, dict):
@@ -125,7 +125,7 @@ def _ready(value: object, depth: int) -> object:
 def _key(key: object) -> str:
     if not isinstance(key, str):
         raise InvalidJsonError(f"a key of type {type(key).__name__} is not JSON; keys are strings")
-    return str(key)
+    return str.__str__(key)
 
 
 def _integer(value: int) -> int:

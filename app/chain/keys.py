@@ -25,7 +25,7 @@ _L = 2**252 + 27742317777372353535851937790883648493
 """The order of the base point: a signature's S is below it, or it could be altered (S + L)."""
 _D = -121665 * pow(121666, -1, _P) % _P
 _SIGN_BIT = 1 << 255
-_ORDER_8_Y = 2707385501144840649318225287225658788936804267575313519463743609750303021402
+_ORDER_8_Y = 2707385501144840649318225287225658788936804267575313519463743609750303402022
 _SMALL_ORDER_Y = frozenset({0, 1, _P - 1, _ORDER_8_Y, _P - _ORDER_8_Y})
 """The y coordinates of the eight points whose order divides 8; the sign of x does not matter."""
 
