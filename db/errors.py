@@ -33,6 +33,9 @@ UNREGISTERED: Final = "TR003"
 
 _UNIQUE: Final = "23505"
 
+_ROLLED_BACK: Final = frozenset({"40001", "40P01"})
+"""Serialization failure and deadlock: certainly nothing was written, deciding again at once is right."""
+
 # Classes of SQLSTATE (their first two characters) and single states after which trying again is right.
 # 42501 is no passing trouble in itself, but whatever the cause: nothing may be allowed, nothing was written.
 _PASSING_CLASSES: Final = frozenset({"08", "40", "53", "57", "58"})
@@ -55,13 +58,14 @@ def translate(agent_id: str = "") -> Iterator[None]:
         agent_id: the agent that the block may register, for the message of ``AgentExistsError``.
 
     Raises:
-        StaleChainError: another writer took this ``seq`` (or the predecessor is not there).
+        StaleChainError: another writer took this ``seq``, the predecessor is not there, or the transaction
+            was rolled back by a deadlock or serialization failure (case P18). Certainly nothing was written.
         DuplicateKeyError: the idempotency key stands in the chain already.
         AgentExistsError: the agent's id is taken.
         ConflictError: the tenant's slug or the chain's id is taken.
         BadRequestError: a value exceeds a limit of the database.
         UnavailableError: connection lost or refused, time-out, overload, disk full, read-only, shutdown,
-            serialization failure, deadlock, lock not available, privilege missing.
+            lock not available, privilege missing.
     """
     try:
         yield
@@ -86,7 +90,7 @@ def _from_server(error: asyncpg.PostgresError, agent_id: str) -> TrailsError | N
     state = error.sqlstate or ""
     if state == _UNIQUE:
         return _from_unique(error.constraint_name or "", agent_id)
-    if state == BROKEN_LINK:
+    if state == BROKEN_LINK or state in _ROLLED_BACK:
         return StaleChainError("another writer was faster; the chain is read again")
     if state[:2] == _LIMITS_CLASS:
         return BadRequestError("a value is larger than the database can hold")
