@@ -41,10 +41,11 @@ async def request_action(request: Call) -> Answer:
     A denial is no error: the answer is 200. When only the rate limit stood in the way, ``Retry-After`` says
     after how many seconds the window has room again.
     """
-    body = await read_json(request)
+    grant = granted(request)
+    body = await read_json(request, grant)
     ask = Ask.parse(body.value)
     ledger = services_of(request).ledger
-    return answer_decision(await ledger.request(granted(request), ask, body.stamp("actions")))
+    return answer_decision(await ledger.request(grant, ask, body.stamp("actions")))
 
 
 @get(
@@ -86,9 +87,9 @@ async def report_outcome(request: Call) -> Answer:
 
     ``unknown`` is for a caller who cannot tell, e.g. since a reply was lost; one of the others may follow.
     """
-    body = await read_json(request)
-    report = Report.parse(body.value)
     grant = granted(request)
+    body = await read_json(request, grant)
+    report = Report.parse(body.value)
     if report.status is OutcomeStatus.HARMFUL:
         grant = grant_further(request, Permission.REPORT_HARM, request.path_params["agent_id"])
     action_id = _action_id(request)
@@ -110,12 +111,13 @@ async def report_outcome(request: Call) -> Answer:
 )
 async def approve_action(request: Call) -> Answer:
     """Lets a pending action go, unless the guard, which checks it once more, denies it. Operators only."""
-    body = await read_json(request)
+    grant = granted(request)
+    body = await read_json(request, grant)
     approval = Approve.parse(body.value)
     action_id = _action_id(request)
     stamp = body.stamp(f"actions/{action_id}/approve")
     ledger = services_of(request).ledger
-    return answer_decision(await ledger.approve(granted(request), action_id, approval, stamp))
+    return answer_decision(await ledger.approve(grant, action_id, approval, stamp))
 
 
 @post(
@@ -136,12 +138,13 @@ async def approve_action(request: Call) -> Answer:
 )
 async def reject_action(request: Call) -> Answer:
     """Refuses a pending action, with a scar for having asked when ``scar`` names one. Operators only."""
-    body = await read_json(request)
+    grant = granted(request)
+    body = await read_json(request, grant)
     rejection = Reject.parse(body.value)
     action_id = _action_id(request)
     stamp = body.stamp(f"actions/{action_id}/reject")
     ledger = services_of(request).ledger
-    return answer_decision(await ledger.reject(granted(request), action_id, rejection, stamp))
+    return answer_decision(await ledger.reject(grant, action_id, rejection, stamp))
 
 
 def _action_id(request: Call) -> str:

@@ -38,7 +38,8 @@ MAX_AGENTS = 5_000
 )
 async def create_agent(request: Call) -> Answer:
     """Begins the agent's chain. The policy is fixed for life; null: an observed agent. Operators only."""
-    body = await read_json(request)
+    grant = granted(request)
+    body = await read_json(request, grant)
     agent_id = check_agent_id(body.value.get("agent_id"))
     if "policy" not in body.value:
         raise BadRequestError("policy: is required; null makes an observed agent without a guard")
@@ -65,9 +66,10 @@ async def create_agent(request: Call) -> Answer:
 )
 async def list_agents(request: Call) -> Answer:
     """The tenant's agents by id, each with its status, or why it is quarantined. Operators only."""
+    grant = granted(request)
     page = page_of(request, default=MAX_AGENTS, most=MAX_AGENTS)
     after = None if page.after is None else check_agent_id(page.after)
-    agents = await services_of(request).ledger.agents(granted(request), after=after, limit=page.limit)
+    agents = await services_of(request).ledger.agents(grant, after=after, limit=page.limit)
     return answer({"agents": [*agents]})
 
 

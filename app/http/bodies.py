@@ -17,6 +17,7 @@ from app.errors import BadRequestError, PayloadTooLargeError, UnsupportedMediaTy
 from app.guard.fields import JsonObject
 from app.http.exchange import Call, exchange_in, headers
 from app.ledger.idempotency import Stamp, stamp
+from app.principal import Grant
 
 BODY_SECS = 30.0
 """A body must have arrived whole after this time (case H31)."""
@@ -44,8 +45,8 @@ class Body(msgspec.Struct, frozen=True):
         return stamp(endpoint, self.idempotency_key, canonical_parsed(self.parsed))
 
 
-async def read_json(request: Call) -> Body:
-    """The request's body as a strict JSON object.
+async def read_json(request: Call, _: Grant) -> Body:
+    """The request's body as a strict JSON object. Only for a caller who was let in: it takes the grant.
 
     Raises:
         UnsupportedMediaTypeError: not ``application/json``, or compressed.

@@ -216,7 +216,7 @@ class Action(Struct):
     input: Any
     cost: Cost
     status: Literal["requested", "pending_approval", "allowed", "denied", "completed"]
-    outcome: Any
+    outcome: Literal["success", "failure", "harmful", "unknown"] | None
 
 
 class Requested(Struct):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import secrets
 import time
 from typing import Any
-from uuid import uuid4
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, LifeSpanScope, Message, Receive, Scope, Send
@@ -110,7 +110,7 @@ def _request_id(scope: Scope) -> str:
     given = headers(scope, b"x-request-id")
     if len(given) == 1 and _OWN_ID.fullmatch(given[0]):
         return given[0].decode()
-    return uuid4().hex
+    return secrets.token_hex(16)
 
 
 def _unread_bytes(scope: Scope) -> float:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from litestar.connection import ASGIConnection, Request
+from litestar.connection import Request
 from litestar.types import Scope
 
 if TYPE_CHECKING:
     from app.ledger import Ledger
-    from app.principal import Grant, Principal
+    from app.principal import Principal
     from app.settings import Settings
     from app.tokens import Tokens
-
-Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
-"""A connection as Litestar hands it to guards."""
 
 Call: TypeAlias = Request[Any, Any, Any]
 """A request as Litestar hands it to routes."""
@@ -52,13 +49,12 @@ class Services:
 class Exchange:
     """State of one request; made by the edge, filled by authentication and authorisation."""
 
-    __slots__ = ("body_read", "grant", "principal", "request_id", "services")
+    __slots__ = ("body_read", "principal", "request_id", "services")
 
     def __init__(self, services: Services, request_id: str) -> None:
         self.services = services
         self.request_id = request_id
         self.principal: Principal | None = None
-        self.grant: Grant | None = None
         self.body_read = False
 
 
@@ -72,9 +68,9 @@ def exchange_in(scope: Scope) -> Exchange:
     return scope[_KEY]  # type: ignore[literal-required,no-any-return]  # as above
 
 
-def services_of(connection: Connection) -> Services:
+def services_of(request: Call) -> Services:
     """The process's services, for a route."""
-    return exchange_in(connection.scope).services
+    return exchange_in(request.scope).services
 
 
 def headers(scope: Scope, name: bytes) -> list[bytes]:

@@ -38,9 +38,10 @@ MAX_LOG_LIMIT = 5_000
 )
 async def read_log(request: Call) -> Answer:
     """Records in their order, each exactly as it was signed, and the head of the chain. Operators only."""
+    grant = granted(request)
     page = page_of(request, default=LOG_LIMIT, most=MAX_LOG_LIMIT)
     after = seq_of(page.after)
-    lines, head = await services_of(request).ledger.log(granted(request), after, page.limit)
+    lines, head = await services_of(request).ledger.log(grant, after, page.limit)
     return answer_log(lines, head)
 
 

@@ -29,10 +29,11 @@ from app.principal import Permission
 )
 async def add_scar(request: Call) -> Answer:
     """Marks the agent; when the sum reaches the policy's ``scar_limit`` it is terminated. Operators only."""
-    body = await read_json(request)
+    grant = granted(request)
+    body = await read_json(request, grant)
     scar = AddScar.parse(body.value)
     ledger = services_of(request).ledger
-    return answer(await ledger.scar(granted(request), scar, body.stamp("scars")))
+    return answer(await ledger.scar(grant, scar, body.stamp("scars")))
 
 
 @post(
@@ -49,7 +50,8 @@ async def add_scar(request: Call) -> Answer:
 )
 async def terminate_agent(request: Call) -> Answer:
     """Ends the agent for good: it is never allowed anything again. Operators only."""
-    body = await read_json(request)
+    grant = granted(request)
+    body = await read_json(request, grant)
     termination = Terminate.parse(body.value)
     ledger = services_of(request).ledger
-    return answer(await ledger.terminate(granted(request), termination, body.stamp("terminate")))
+    return answer(await ledger.terminate(grant, termination, body.stamp("terminate")))

@@ -1,0 +1,63 @@
+"""Runs the application under uvicorn in a thread of the test's process."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import uvicorn
+
+from app.asgi import create_app
+from app.http.edge import Edge
+from app.settings import Secrets, Settings
+
+START_SECS = 20.0
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A running service."""
+
+    port: int
+    operator_token: str
+    app: Edge
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = threading.Event()
+
+    async def startup(self, sockets: list[object] | None = None) -> None:
+        try:
+            await super().startup(sockets)  # type: ignore[arg-type]  # as uvicorn calls it
+        finally:
+            self.listening.set()
+
+
+@contextmanager
+def serve(database_url: str, **settings: object) -> Iterator[Running]:
+    """The service on a free port of this machine, with its own secrets."""
+    known = Secrets(secrets.token_hex(32), secrets.token_bytes(32))
+    told = Settings(database_url=database_url, **settings)  # type: ignore[arg-type]  # fields of Settings
+    app = create_app(told, known)
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, ws="none")
+    server = _Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        assert server.listening.wait(START_SECS)
+        assert server.started, "the application did not start; see the log"
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Running(port, known.operator_token, app)
+    finally:
+        server.should_exit = True
+        thread.join(START_SECS)
