@@ -1,6 +1,7 @@
 -- name: name_tenants
--- Row security shows and takes the rows of these tenants, until the transaction ends.
-SELECT set_config('trails.tenants', $1, true);
+-- Row security shows and takes the rows of these tenants, until the transaction ends. Plans are made anew
+-- for these reads: one that was cached on a young table may go by the wrong index for as long as it lives.
+SELECT set_config('trails.tenants', $1, true), set_config('plan_cache_mode', 'force_custom_plan', true);
 
 -- name: name_slug
 -- Row security shows the one tenant of this slug, until the transaction ends.
