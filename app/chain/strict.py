@@ -151,7 +151,7 @@ def quick(raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string:
             return None
     except (ValueError, RecursionError):
         return None
-    if not (surely_within(raw, max_depth, max_string) or _within(value, max_depth, max_string)):
+    if not surely_within(raw, max_depth, max_string) and _excess(value, max_depth, max_string) is not None:
         return None
     return Parsed(value, floats.plain)
 
@@ -176,8 +176,10 @@ def _thorough(raw: bytes, max_depth: int, max_string: int) -> Parsed:
         _refuse(text, str(error), max_depth, max_string)
     if "\\u" in text and _SOUND_ESCAPES.fullmatch(text) is None:
         _refuse(text, _SURROGATE, max_depth, max_string)
-    if not (surely_within(raw, max_depth, max_string) or _within(value, max_depth, max_string)):
-        _refuse(text, "a limit is passed", max_depth, max_string)
+    if not surely_within(raw, max_depth, max_string):
+        excess = _excess(value, max_depth, max_string)
+        if excess is not None:
+            _refuse(text, excess, max_depth, max_string)
     return Parsed(value, floats.plain)
 
 
@@ -225,29 +227,35 @@ def surely_within(raw: bytes, max_depth: int, max_string: int) -> bool:
     )
 
 
-def _within(value: JsonValue, max_depth: int, max_string: int) -> bool:
-    """Whether a parsed document keeps the limits, level by level (no recursion)."""
+def _excess(value: JsonValue, max_depth: int, max_string: int) -> str | None:
+    """The limit that a parsed document passes, looked for level by level (no recursion); None if none."""
     level: list[JsonValue] = [value]
     for _ in range(max_depth + 1):
-        if not all(_short(item, max_string) for item in level):
-            return False
+        for item in level:
+            excess = _own_excess(item, max_string)
+            if excess is not None:
+                return excess
         containers = [item for item in level if isinstance(item, (list, dict))]
         if not containers:
-            return True
+            return None
         level = [item for container in containers for item in _items(container)]
-    return False
+    return _TOO_DEEP.format(max_depth)
 
 
 def _items(container: list[JsonValue] | dict[str, JsonValue]) -> list[JsonValue]:
     return container if isinstance(container, list) else list(container.values())
 
 
-def _short(value: JsonValue, max_string: int) -> bool:
-    if type(value) is str:
-        return not _longer(value, max_string)
-    if type(value) is dict:
-        return len(value) <= MAX_MEMBERS and not any(_longer(key, max_string) for key in value)
-    return type(value) is not list or len(value) <= MAX_MEMBERS
+def _own_excess(value: JsonValue, max_string: int) -> str | None:
+    """The limit that a value passes by itself, apart from what is in it."""
+    if isinstance(value, str):
+        return _TOO_LONG.format(max_string) if _longer(value, max_string) else None
+    if not isinstance(value, (list, dict)):
+        return None
+    if len(value) > MAX_MEMBERS:
+        return _TOO_MANY
+    long_key = isinstance(value, dict) and any(_longer(key, max_string) for key in value)
+    return _TOO_LONG.format(max_string) if long_key else None
 
 
 def _longer(text: str, limit: int) -> bool:
