@@ -1,0 +1,185 @@
+"""Nobody changes the past: not the service, not the owner, not a superuser, and each refusal says why."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from app.errors import StartupError
+from db.checks import check_role
+from tests.support.postgres import Database
+from tests.support.rows import Maker, count
+
+TABLES = ("agent_audit_trails", "agents", "signing_keys", "tenants")
+
+CHANGES = (
+    "TRUNCATE trails.{table}",
+    "TRUNCATE trails.{table} CASCADE",
+    "DELETE FROM trails.{table}",
+    "DELETE FROM trails.{table} WHERE false",
+    "UPDATE trails.{table} SET tenant_id = tenant_id",
+    "UPDATE trails.{table} SET created_at = now() WHERE false",
+)
+
+UPSERT = """
+INSERT INTO trails.tenants (tenant_id, slug, name, created_at)
+SELECT tenant_id, slug, 'taken over', created_at FROM trails.tenants
+ON CONFLICT (tenant_id) DO UPDATE SET name = excluded.name
+"""
+
+MERGE = """
+MERGE INTO trails.agents AS a USING (SELECT 1) AS x ON true
+WHEN MATCHED THEN UPDATE SET guarded = false
+"""
+
+
+@pytest.mark.parametrize("role", ["owner", "superuser"])
+@pytest.mark.parametrize("table", TABLES)
+async def test_p01_owner_and_superuser_are_refused_by_the_rule(
+    admin: asyncpg.Connection, owner: asyncpg.Connection, maker: Maker, role: str, table: str
+) -> None:
+    connection = owner if role == "owner" else admin
+    before = await count(admin)
+    for change in CHANGES:
+        with pytest.raises(asyncpg.PostgresError, match="append-only") as caught:
+            await connection.execute(change.format(table=table))
+        assert (caught.value.sqlstate, caught.value.constraint_name) == ("TR001", "append_only")
+        assert caught.value.table_name == table
+    assert await count(admin) == before > 0
+
+
+@pytest.mark.parametrize("statement", [UPSERT, MERGE])
+async def test_p01_upserts_and_merges_are_refused(
+    admin: asyncpg.Connection, maker: Maker, statement: str
+) -> None:
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await admin.execute(statement)
+    assert caught.value.sqlstate == "TR001"
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_p01_the_service_has_no_privilege_to_change_anything(
+    admin: asyncpg.Connection, app: asyncpg.Connection, maker: Maker, table: str
+) -> None:
+    before = await count(admin)
+    for change in (*CHANGES, UPSERT, MERGE):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await app.execute(change.format(table=table))
+    assert await count(admin) == before > 0
+
+
+async def test_p01_a_row_trigger_stands_behind_the_statement_trigger(
+    admin: asyncpg.Connection, maker: Maker
+) -> None:
+    """Replication applies rows without statements, so that the rows need a guard of their own."""
+    await admin.execute("ALTER TABLE trails.agent_audit_trails DISABLE TRIGGER refuse_change_statement")
+    for change in ("DELETE FROM trails.agent_audit_trails", "UPDATE trails.agent_audit_trails SET actor = 'x'"):
+        with pytest.raises(asyncpg.PostgresError) as caught:
+            await admin.execute(change)
+        assert caught.value.sqlstate == "TR001"
+
+
+P03_ATTEMPTS = (
+    "ALTER TABLE trails.agent_audit_trails DISABLE TRIGGER ALL",
+    "ALTER TABLE trails.agent_audit_trails DISABLE TRIGGER check_append",
+    "ALTER TABLE trails.agent_audit_trails DISABLE ROW LEVEL SECURITY",
+    "ALTER TABLE trails.agent_audit_trails NO FORCE ROW LEVEL SECURITY",
+    "DROP TRIGGER check_append ON trails.agent_audit_trails",
+    "DROP POLICY app_reads ON trails.agent_audit_trails",
+    "CREATE POLICY mine ON trails.agent_audit_trails USING (true)",
+    "CREATE OR REPLACE FUNCTION trails.check_append_v1() RETURNS trigger LANGUAGE plpgsql"
+    " AS 'BEGIN RETURN NULL; END'",
+    "ALTER FUNCTION trails.check_append_v1() OWNER TO trails_app",
+    "DROP FUNCTION trails.refuse_change_v1() CASCADE",
+    "ALTER TABLE trails.agent_audit_trails OWNER TO trails_app",
+    "ALTER TABLE trails.agent_audit_trails DROP CONSTRAINT trail_hash",
+    "ALTER TABLE trails.agent_audit_trails ALTER COLUMN actor TYPE varchar(10)",
+    "DROP TABLE trails.agent_audit_trails",
+    "DROP SCHEMA trails CASCADE",
+    "SET session_replication_role = replica",
+    "CREATE RULE forget AS ON INSERT TO trails.agent_audit_trails DO INSTEAD NOTHING",
+    "CREATE TRIGGER forget BEFORE INSERT ON trails.agent_audit_trails"
+    " FOR EACH ROW EXECUTE FUNCTION trails.refuse_change_v1()",
+    "CREATE TABLE trails.mine (n integer)",
+    "CREATE TABLE trails.child () INHERITS (trails.agent_audit_trails)",
+    "CREATE TEMP TABLE agent_audit_trails (n integer)",
+    "CREATE SCHEMA mine",
+    "SET ROLE trails_owner",
+    "GRANT trails_owner TO trails_app",
+    "ALTER ROLE trails_app BYPASSRLS",
+    "COPY trails.agent_audit_trails FROM PROGRAM 'true'",
+    "SELECT * FROM trails.agent_audit_trails FOR UPDATE",
+)
+
+
+@pytest.mark.parametrize("attempt", P03_ATTEMPTS)
+async def test_p03_the_service_cannot_switch_the_guard_off(app: asyncpg.Connection, attempt: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await app.execute(attempt)
+
+
+async def test_p03_the_service_cannot_grant_itself_more(app: asyncpg.Connection) -> None:
+    """GRANT without a grant option only warns; what counts is that nothing was granted."""
+    await app.execute("GRANT SELECT ON trails.agent_audit_trails TO PUBLIC")
+    await app.execute("GRANT UPDATE, DELETE ON trails.agent_audit_trails TO trails_app")
+    held = await app.fetch(
+        "SELECT grantee::regrole::text, privilege_type FROM pg_class, aclexplode(relacl)"
+        " WHERE oid = 'trails.agent_audit_trails'::regclass AND grantee <> relowner ORDER BY 1, 2"
+    )
+    assert [tuple(row) for row in held] == [
+        ("trails_app", "INSERT"),
+        ("trails_app", "SELECT"),
+        ("trails_auditor", "SELECT"),
+    ]
+
+
+async def test_p03_the_service_role_passes_the_start_check(app: asyncpg.Connection) -> None:
+    await check_role(app)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        ("ALTER ROLE {role} SUPERUSER", "SUPERUSER"),
+        ("ALTER ROLE {role} BYPASSRLS", "BYPASSRLS"),
+        ("ALTER ROLE {role} CREATEROLE", "CREATEROLE"),
+        ("ALTER ROLE {role} REPLICATION", "REPLICATION"),
+        ("GRANT trails_owner TO {role}", "owner"),
+        ("GRANT pg_write_all_data TO {role}", "pg_write_all_data"),
+        ("GRANT DELETE ON trails.agent_audit_trails TO {role}", "DELETE"),
+        ("GRANT TRUNCATE ON trails.agents TO {role}", "TRUNCATE"),
+        ("GRANT UPDATE (name) ON trails.tenants TO {role}", "UPDATE"),
+        ("GRANT CREATE ON SCHEMA trails TO {role}", "create objects"),
+    ],
+)
+async def test_p03_p07_the_service_refuses_a_role_that_may_too_much(
+    database: Database, admin: asyncpg.Connection, make: str, named: str
+) -> None:
+    role = "too_mighty_" + database.admin_url.rpartition("_")[2]
+    await admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x' IN ROLE trails_app")
+    try:
+        await admin.execute(make.format(role=role))
+        connection = await login(database, role)
+        try:
+            with pytest.raises(StartupError, match=named):
+                await check_role(connection)
+        finally:
+            await connection.close()
+    finally:
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_p07_the_service_refuses_to_be_owner_or_superuser(
+    admin: asyncpg.Connection, owner: asyncpg.Connection
+) -> None:
+    for connection in (admin, owner):
+        with pytest.raises(StartupError, match="SUPERUSER"):
+            await check_role(connection)
+
+
+async def login(database: Database, role: str) -> asyncpg.Connection:
+    server = database.server
+    name = database.admin_url.rpartition("/")[2]
+    return await asyncpg.connect(
+        host=server.host, port=server.port, user=role, password="x", database=name
+    )
