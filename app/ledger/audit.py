@@ -9,8 +9,9 @@ make: triggers, CHECKs, policies, generated columns.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
@@ -19,27 +20,20 @@ import asyncpg
 import msgspec
 
 from app.chain.keys import PublicKey, SigningKey, open_secret
-from app.chain.record import GENESIS, KEY_ROTATED, SignedRecord, VerifiedRecord
-from app.chain.report import MAX_FAULTS, Fault, Report
-from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse
+from app.chain.report import Report
 from app.chain.verdict import Verdict
 from app.chain.verify import ChainAudit
-from app.errors import (
-    ChainError,
-    InvalidJsonError,
-    KeyMaterialError,
-    MirrorError,
-    OrderError,
-    SignatureError,
-    StartupError,
-    UnavailableError,
+from app.errors import KeyMaterialError, OrderError, StartupError
+from app.ledger.audit_chain import (
+    AuditedChain,
+    AuditedRow,
+    ChainName,
+    Keys,
+    RegisteredChain,
+    UnregisteredRows,
 )
-from app.ledger.chain import ChainId
 from app.ledger.keystore import _context
-from app.ledger.mirror import check_mirror
-from app.ledger.payload import same_payload
 from db.checks import check_catalog
-from db.errors import translate
 from db.ledger import ChainRow, SigningKeyRow, TrailRow
 from db.migrate import check_revision
 from db.pool import Connection, tenant_setting
@@ -53,22 +47,11 @@ _AUDIT = statements("audit")
 _SESSION = statements("session")
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
-Keys = Mapping[str, PublicKey]
-"""Trusted keys by their hex."""
-
 Checkpoints = Callable[["ChainName"], Mapping[int, str]]
 """The hashes by seq that were kept elsewhere of one chain."""
 
 Progress = Callable[[int], None]
 """Called with the number of records verified so far."""
-
-
-class ChainName(msgspec.Struct, frozen=True):
-    """How a chain is called: tenant by slug (or id, when the table of tenants has no such row)."""
-
-    tenant: str
-    agent_id: str
-    log_uuid: str
 
 
 class ChainVerdict(msgspec.Struct, frozen=True):
@@ -135,10 +118,18 @@ async def audit_database(
     try:
         async with _connected(url) as connection:
             await _audit(connection, _Run(found, selection, trust, checkpoints, progress))
-    except (UnavailableError, StartupError) as error:
+    except StartupError as error:
         found.problem(Verdict.UNCHECKED, "database", error.message)
     except asyncpg.PostgresError as error:
-        found.problem(Verdict.UNCHECKED, "database", f"refused to be read (SQLSTATE {error.sqlstate}): {error}")
+        found.problem(Verdict.UNCHECKED, "database", f"it refuses (SQLSTATE {error.sqlstate}): {error}")
+    except (
+        OSError,
+        asyncio.IncompleteReadError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+    ) as error:
+        reason = f"it cannot be reached, or the connection broke: {str(error) or type(error).__name__}"
+        found.problem(Verdict.UNCHECKED, "database", reason)
     return found
 
 
@@ -154,23 +145,25 @@ class _Run(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def _connected(url: str) -> AsyncIterator[Connection]:
-    with translate():
-        connection = await asyncpg.connect(
-            url,
-            timeout=10,
-            # Unqualified names in casts and operators are PostgreSQL's own, whatever the database was set to.
-            server_settings={"application_name": "trails-verify", "search_path": "pg_catalog"},
-        )
-        try:
-            yield connection
-        finally:
+    connection = await asyncpg.connect(
+        url,
+        timeout=10,
+        # Unqualified names in casts and operators are PostgreSQL's own, whatever the database was set to.
+        server_settings={"application_name": "trails-verify", "search_path": "pg_catalog"},
+    )
+    try:
+        yield connection
+    finally:
+        with suppress(OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
             await connection.close(timeout=5)
 
 
 async def _audit(connection: Connection, run: _Run) -> None:
     scope = await connection.fetchrow(_AUDIT["scope"])
     if scope is None or not scope["migrated"]:
-        run.found.problem(Verdict.NOTHING, "database", "holds no trail: it was never migrated (trails migrate)")
+        run.found.problem(
+            Verdict.NOTHING, "database", "holds no trail: it was never migrated (trails migrate)"
+        )
         return
     await check_revision(connection)
     for finding in await check_catalog(connection):
@@ -239,7 +232,9 @@ async def _keys(connection: Connection, run: _Run, slugs: Mapping[UUID, str]) ->
         except KeyMaterialError as error:
             refused.append(f"{slugs.get(row.tenant_id, row.tenant_id)}/{row.key_id}: {error.message}")
     if refused and not any(keys.values()):
-        reason = "no stored key opens under this master key: it is not this installation's, or all were replaced"
+        reason = (
+            "no stored key opens under this master key: it is not this installation's, or all were replaced"
+        )
         run.found.problem(Verdict.UNCHECKED, "signing keys", reason)
         return None
     for reason in refused:
@@ -255,18 +250,10 @@ def _open(master_key: bytes, row: SigningKeyRow) -> PublicKey:
     return public
 
 
-class _Row(msgspec.Struct, frozen=True):
-    """A row as it was read: ``trail`` is what the service reads of it."""
-
-    id: int | None
-    trail: TrailRow
-    trace_data: str | None
-
-
-def _row(found: asyncpg.Record) -> _Row:
+def _row(found: asyncpg.Record) -> AuditedRow:
     number, *columns, trace_data = found
     columns[7] = _moment(columns[7])
-    return _Row(number, TrailRow(*columns), trace_data)
+    return AuditedRow(number, TrailRow(*columns), trace_data)
 
 
 def _moment(text: str | None) -> datetime:
@@ -280,7 +267,7 @@ def _moment(text: str | None) -> datetime:
 async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) -> None:
     """All rows, chain by chain; then the chains of the registry that had none."""
     waiting = dict(registry.chains)
-    current: _Chain | None = None
+    current: AuditedChain | None = None
     async for row in _rows(connection, run, registry):
         place = (row.trail.tenant_id, row.trail.log_uuid)
         if current is None or current.place != place:
@@ -296,7 +283,7 @@ async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) ->
         run.found.chains.append(_vanished(run, registry, entry))
 
 
-async def _rows(connection: Connection, run: _Run, registry: _Registry) -> AsyncIterator[_Row]:
+async def _rows(connection: Connection, run: _Run, registry: _Registry) -> AsyncIterator[AuditedRow]:
     tenants = logs = None
     if run.selection.tenant is not None:
         tenants = [tenant for tenant, slug in registry.slugs.items() if slug == run.selection.tenant]
@@ -308,19 +295,19 @@ async def _rows(connection: Connection, run: _Run, registry: _Registry) -> Async
             yield _row(found)
 
 
-def _finish(run: _Run, chain: _Chain | None) -> None:
+def _finish(run: _Run, chain: AuditedChain | None) -> None:
     if chain is not None:
         run.found.chains.append(ChainVerdict(chain.name, chain.report()))
 
 
-def _begin(run: _Run, registry: _Registry, row: _Row, entry: ChainRow | None) -> _Chain:
+def _begin(run: _Run, registry: _Registry, row: AuditedRow, entry: ChainRow | None) -> AuditedChain:
     trail = row.trail
     if entry is None:
-        return _Unregistered(registry.name(trail.tenant_id, trail.agent_id, trail.log_uuid), trail)
+        return UnregisteredRows(registry.name(trail.tenant_id, trail.agent_id, trail.log_uuid), trail)
     name = registry.name(entry.tenant_id, entry.agent_id, entry.log_uuid)
     keys = None if registry.keys is None else registry.keys.get(entry.tenant_id, {})
     follow = bool(run.trust.pinned)
-    return _Registered(name, entry, keys, run.checkpoints(name), trail, follow_rotation=follow)
+    return RegisteredChain(name, entry, keys, run.checkpoints(name), trail, follow_rotation=follow)
 
 
 def _vanished(run: _Run, registry: _Registry, entry: ChainRow) -> ChainVerdict:
@@ -328,160 +315,3 @@ def _vanished(run: _Run, registry: _Registry, entry: ChainRow) -> ChainVerdict:
     audit = ChainAudit(None, run.checkpoints(name))
     audit.note(OrderError("the registry names this chain, but the table holds no record of it", seq=0))
     return ChainVerdict(name, audit.report())
-
-
-class _Chain:
-    """The rows of one chain; ``place`` is what the table says they belong to."""
-
-    def __init__(self, name: ChainName, first: TrailRow) -> None:
-        self.name = name
-        self.place = (first.tenant_id, first.log_uuid)
-
-    def push(self, row: _Row) -> None:
-        """Takes the next row."""
-        raise NotImplementedError
-
-    def report(self) -> Report:
-        """What was found."""
-        raise NotImplementedError
-
-
-class _Unregistered(_Chain):
-    """Rows that belong to no chain of the registry: they are counted, and that they are there is the fault."""
-
-    def __init__(self, name: ChainName, first: TrailRow) -> None:
-        super().__init__(name, first)
-        self._rows = 0
-        self._seq = first.seq
-
-    def push(self, row: _Row) -> None:
-        self._rows += 1
-
-    def report(self) -> Report:
-        audit = ChainAudit()
-        audit.note(MirrorError("these rows belong to no chain of the registry", seq=self._seq))
-        return msgspec.structs.replace(audit.report(), checked=self._rows, faulty=self._rows)
-
-
-class _Registered(_Chain):
-    """A chain of the registry: its texts are verified, and every column is compared with them."""
-
-    def __init__(
-        self,
-        name: ChainName,
-        entry: ChainRow,
-        keys: Keys | None,
-        checkpoints: Mapping[int, str],
-        first: TrailRow,
-        *,
-        follow_rotation: bool,
-    ) -> None:
-        super().__init__(name, first)
-        self._id = ChainId(entry.tenant_id, entry.agent_id, entry.log_uuid, entry.guarded)
-        self._entry = entry
-        self._keys = keys
-        self._follow_rotation = follow_rotation
-        self._audit = ChainAudit(trusted_key(first.signed_text, keys), checkpoints)
-        self._key: PublicKey | None = None
-        self._faults = _Faults()
-        self._has_policy = False
-        if keys is not None and not keys:
-            self._audit.note(SignatureError("the tenant has no signing key that opens", seq=first.seq))
-
-    def push(self, row: _Row) -> None:
-        self._faults.line += 1
-        missing = [name for name in ("signed_text", "hash", "signature") if getattr(row.trail, name) is None]
-        if missing:
-            reason = f"columns are NULL: {', '.join(missing)}"
-            self._audit.add_unreadable(MirrorError(reason, seq=row.trail.seq))
-            return
-        signed = SignedRecord(row.trail.signed_text, row.trail.hash, row.trail.signature)
-        signing = self._key
-        record = self._audit.add(signed)
-        if record is None or record.kind in {GENESIS, KEY_ROTATED} or signing is None:
-            self._key = self._audit.report().key
-        if record is None:
-            return
-        if record.kind == GENESIS or signing is None:
-            signing = self._key
-        try:
-            self._compare(row, record, signing)
-        except ChainError as error:
-            self._faults.add(row.trail.seq, error)
-
-    def report(self) -> Report:
-        """The faults of texts and columns together, in the order of the rows."""
-        if self._faults.line > 1 and self._has_policy != self._entry.guarded:
-            self._faults.add(1, MirrorError("the registry's word on whether a guard decides is not the chain's"))
-        report = self._audit.report()
-        merged = sorted([*report.first_faults, *self._faults.first], key=lambda fault: fault.line)
-        return msgspec.structs.replace(
-            report,
-            faulty=report.faulty + self._faults.records,
-            fault_count=report.fault_count + self._faults.runs,
-            first_faults=tuple(merged[:MAX_FAULTS]),
-        )
-
-    def _compare(self, row: _Row, record: VerifiedRecord, signing: PublicKey | None) -> None:
-        if record.seq == 1:
-            self._has_policy = record.kind == "policy"
-        if signing is not None:
-            check_mirror(self._id, row.trail, record, signing)
-        if record.kind == GENESIS and self._entry.created_at != row.trail.created_at:
-            raise MirrorError("the registry's created_at is not the time of the genesis record", seq=0)
-        if row.id != int(record.hash[:16], 16) >> 1:
-            raise MirrorError("id is not derived from the hash", seq=record.seq)
-        if not same_payload(row.trace_data, record.payload):
-            raise MirrorError("trace_data is not the payload of the signed text", seq=record.seq)
-        if record.kind == KEY_ROTATED and self._keys is not None and not self._follow_rotation:
-            self._check_rotation(record)
-
-    def _check_rotation(self, record: VerifiedRecord) -> None:
-        if self._keys is not None and record.payload.get("public_key") not in self._keys:
-            raise SignatureError("the key that the record names is not one of the tenant's", seq=record.seq)
-
-
-class _Faults:
-    """Faults of columns, run by run; ``line`` is the row at hand, counted from 1."""
-
-    def __init__(self) -> None:
-        self.line = 0
-        self.runs = 0
-        self.records = 0
-        self.first: list[Fault] = []
-        self._last: Fault | None = None
-
-    def add(self, seq: int | None, error: ChainError) -> None:
-        """Adds the fault of the row at hand; the same class in the next row is the same run."""
-        self.records += 1
-        last = self._last
-        if last is not None and (last.fault, last.line + last.records) == (error.fault, self.line):
-            self._last = msgspec.structs.replace(last, records=last.records + 1)
-            if self.first[-1] is last:
-                self.first[-1] = self._last
-            return
-        self.runs += 1
-        self._last = Fault(seq if error.seq is None else error.seq, self.line, error.fault, error.reason)
-        if len(self.first) < MAX_FAULTS:
-            self.first.append(self._last)
-
-
-def trusted_key(first_text: str | None, keys: Keys | Sequence[PublicKey] | None) -> PublicKey | None:
-    """Which of several trusted keys a chain has to begin with: the one that its first record names.
-
-    A chain that names none of them is held against one of them all the same, and so does not verify.
-    """
-    if not keys:
-        return None
-    by_hex = keys if isinstance(keys, Mapping) else {key.hex: key for key in keys}
-    return by_hex.get(_named_key(first_text or "")) or next(iter(by_hex.values()))
-
-
-def _named_key(text: str) -> str:
-    try:
-        record = parse(text.encode("utf-8", "surrogatepass"), max_depth=RECORD_DEPTH, max_string=RECORD_STRING).value
-    except InvalidJsonError:
-        return ""
-    payload = record.get("payload") if isinstance(record, dict) else None
-    named = payload.get("public_key") if isinstance(payload, dict) else None
-    return named if isinstance(named, str) else ""

@@ -36,16 +36,13 @@ def _integer(digits: str) -> int | Decimal:
 
 def _same(found: Any, said: JsonValue) -> bool:  # noqa: ANN401  whatever the text holds
     if isinstance(said, dict):
-        if not isinstance(found, dict) or found.keys() != said.keys():
-            return False
-        return all(_same(found[name], value) for name, value in said.items())
+        names = isinstance(found, dict) and found.keys() == said.keys()
+        return names and all(_same(found[name], value) for name, value in said.items())
     if isinstance(said, list):
-        if not isinstance(found, list) or len(found) != len(said):
-            return False
-        return all(map(_same, found, said))
+        items = isinstance(found, list) and len(found) == len(said)
+        return items and all(map(_same, found, said))
     if said is None or isinstance(said, (bool, str)):
-        return type(found) is type(said) and found == said
-    if type(found) not in {int, Decimal}:
-        return False
+        return type(found) is type(said) and bool(found == said)
     # The shortest digits of a double are what the signed text says.
-    return bool(found == (Decimal(repr(said)) if isinstance(said, float) else said))
+    exact = Decimal(repr(said)) if isinstance(said, float) else said
+    return type(found) in {int, Decimal} and bool(found == exact)

@@ -1,0 +1,133 @@
+"""The HTTP server: the one module that knows which one is used, so that it can be exchanged.
+
+A server process builds its application from its environment (``app.asgi:app_of_this_process``), so one
+process and many start alike. The socket is bound before anything else is started: a port that is taken is
+told at once, and requests that come early wait instead of being refused.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors import Multiprocess
+
+from app.errors import StartupError
+
+APPLICATION: Final = "app.asgi:app_of_this_process"
+
+DRAIN_SECS: Final = 20
+"""How long running requests may finish after a stop; longer than any database time-out."""
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Request line and headers together; a client that sends more is cut off, not collected."""
+
+_BACKLOG: Final = 2048
+
+
+class _BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's fast parser, which by itself would collect headers without end."""
+
+    _head_bytes: int | None = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes of the connection; counts them while no request's head is complete."""
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if (
+            self._head_bytes is not None
+            and self._head_bytes > MAX_HEAD_BYTES
+            and not self.transport.is_closing()
+        ):
+            self.send_400_response("The request's headers are too large.")
+
+    def on_headers_complete(self) -> None:
+        """The head is over; what follows is bounded by the application."""
+        self._head_bytes = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The next head begins."""
+        self._head_bytes = 0
+        super().on_message_complete()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Binds the address, before anything else is started.
+
+    Raises:
+        StartupError: the address is taken or not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise StartupError(
+            f"cannot listen on {host}:{port}: {error.strerror}; stop what listens there, or set TRAILS_BIND"
+        ) from error
+    bound.set_inheritable(True)
+    return bound
+
+
+def base_url(bound: socket.socket) -> str:
+    """The URL of what listens on the socket."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(bound: socket.socket, *, workers: int) -> int:
+    """Serves until SIGINT or SIGTERM, then lets running requests finish. Returns the exit code."""
+    config = uvicorn.Config(
+        APPLICATION,
+        factory=True,
+        workers=workers,
+        http=_BoundedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=DRAIN_SECS,
+    )
+    if workers > 1:
+        Multiprocess(config, sockets=[bound]).run()
+        return 0
+    server = uvicorn.Server(config)
+    server.run(sockets=[bound])
+    return 0 if server.started else 1
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Within the block SIGINT and SIGTERM unwind the stack, so that whatever was started is stopped.
+
+    The server handles both itself while it serves and hands them on when it has drained.
+    """
+    before = {number: signal.signal(number, _unwind) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except _StoppedError:
+        return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _StoppedError(BaseException):
+    """Somebody asked us to stop."""
+
+
+def _unwind(_number: int, _frame: FrameType | None) -> None:
+    raise _StoppedError

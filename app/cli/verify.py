@@ -1,0 +1,228 @@
+"""``trails verify``: the auditors' command, and the oracle of the fault tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from app.chain.keys import PublicKey
+from app.chain.verdict import Verdict
+from app.cli.anchors import Anchor, checkpoints, parse_checkpoint, read_heads
+from app.cli.exits import missing_package
+from app.cli.outcome import Finding, Outcome, Run, console_for
+from app.cli.verify_files import FileOptions, Progress, sizes, verify_file
+from app.errors import KeyMaterialError, TrailsError
+
+_HELP: Final = """Verify exported files, or (without FILE) the whole database.
+
+Every record is checked: its text against its hash, its place, its predecessor, its signature. In a
+database every column is compared with the signed text, the registry with the chains, and the catalog
+(triggers, CHECKs, policies) with what the migrations made.
+
+\b
+Examples:
+  trails verify                                    the database of TRAILS_DATABASE_URL or trails-data
+  trails verify --agent scout --checkpoint 41:9f2c…  the chain must still hold that head
+  trails verify --save-heads heads.txt             keep heads elsewhere; later: --heads heads.txt
+  trails verify scout.jsonl --public-key 03a1…     against the key you were given
+  curl … | trails verify - --json                  from a pipe, for programs
+
+A file must be as it was exported: a byte order mark or CRLF line endings are "file altered". A line cut in
+the middle is "incomplete". Without a head kept elsewhere no reading can tell that a tail was cut, and the
+answer says so.
+
+\b
+Exit codes (text, --json and --quiet agree):
+  0  verified: everything sound, signed by a trusted key
+  1  tampered: something was changed (outranks all others)
+  2  the command line cannot be read
+  3  incomplete: a head kept elsewhere is beyond the end, or a line is cut
+  4  nothing to verify: no record was looked at
+  5  could not check: unreadable file, database away, newer format
+  6  self-declared: sound, but no trusted key; pin one with --public-key
+"""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """The command line, read."""
+
+    files: tuple[str, ...]
+    agent_id: str | None
+    tenant: str | None
+    pinned: dict[str, PublicKey]
+    anchors: tuple[Anchor, ...]
+    show_progress: bool
+
+
+@click.command("verify", help=_HELP, short_help="Check exported files or a whole database.")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--database", is_flag=True, help="Verify the database (what happens without FILE).")
+@click.option("--agent", "agent_id", metavar="ID", help="Only this agent's chain.")
+@click.option("--tenant", metavar="SLUG", help="Only this tenant (database).")
+@click.option("--public-key", "public_keys", metavar="HEX", multiple=True, help="Trust this key; repeatable.")
+@click.option(
+    "--checkpoint", "given", metavar="SEQ:HASH", multiple=True, help="A head that the chain must hold."
+)
+@click.option("--heads", metavar="FILE", type=click.Path(path_type=Path), help="Heads that chains must hold.")
+@click.option("--save-heads", metavar="FILE", type=click.Path(path_type=Path), help="Write the heads found.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.option("--quiet", is_flag=True, help="Only the exit code.")
+def command(  # noqa: D103  click shows _HELP
+    *,
+    files: tuple[str, ...],
+    database: bool,
+    agent_id: str | None,
+    tenant: str | None,
+    public_keys: tuple[str, ...],
+    given: tuple[str, ...],
+    heads: Path | None,
+    save_heads: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    if files and (database or tenant is not None):
+        raise click.UsageError("FILE and --database or --tenant exclude each other")
+    pinned = _pinned(public_keys)
+    try:
+        anchors = _anchors(given, heads, single=len(files) == 1 or (not files and agent_id is not None))
+        run = _verify(Options(files, agent_id, tenant, pinned, anchors, not (as_json or quiet)))
+    except click.ClickException:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever goes wrong must never look like "tampered"
+        run = Run((), (Finding(Verdict.UNCHECKED, "verification", _reason(error)),))
+    if save_heads is not None and run.verdict in {Verdict.VERIFIED, Verdict.SELF_DECLARED}:
+        run = _with_saved_heads(run, save_heads)
+    if as_json:
+        click.echo(run.to_json())
+    elif not quiet:
+        run.print(console_for())
+    return run.verdict.exit_code
+
+
+def _verify(options: Options) -> Run:
+    if options.files:
+        return _verify_files(options)
+    try:
+        from app.cli.verify_database import verify_database  # noqa: PLC0415  needs the server's packages
+    except ModuleNotFoundError as error:
+        return Run((), (Finding(Verdict.UNCHECKED, "database", missing_package(error)),))
+    with _progress(options, "records", None) as progress:
+        return asyncio.run(
+            verify_database(
+                os.environ,
+                agent_id=options.agent_id,
+                tenant=options.tenant,
+                pinned=tuple(options.pinned.values()),
+                anchors=options.anchors,
+                progress=progress,
+            )
+        )
+
+
+def _verify_files(options: Options) -> Run:
+    wanted = FileOptions(options.pinned, options.anchors, options.agent_id)
+    with _progress(options, "bytes", sizes(options.files)) as progress:
+        outcomes = [verify_file(name, wanted, progress) for name in options.files]
+    return Run((*outcomes, *missing_chains(options.anchors, outcomes, agent_id=options.agent_id)))
+
+
+def missing_chains(
+    anchors: Iterable[Anchor],
+    outcomes: Sequence[Outcome],
+    *,
+    agent_id: str | None = None,
+    tenant: str | None = None,
+) -> list[Outcome]:
+    """Chains that a kept head names and that were not found at all."""
+    missing: dict[str, Outcome] = {}
+    for anchor in anchors:
+        if not anchor.named or not _wanted(anchor, agent_id, tenant):
+            continue
+        if not any(_is_of(anchor, outcome) for outcome in outcomes):
+            name = anchor.log_uuid or "/".join(part for part in (anchor.tenant, anchor.agent_id) if part)
+            note = f"the chain is not there; a head kept elsewhere says seq {anchor.seq}"
+            missing[name] = Outcome(
+                name, Verdict.INCOMPLETE, anchor.tenant, anchor.agent_id, anchor.log_uuid, note=note
+            )
+    return list(missing.values())
+
+
+def _wanted(anchor: Anchor, agent_id: str | None, tenant: str | None) -> bool:
+    """Whether a missing chain would have been among those that were asked for."""
+    return (agent_id is None or anchor.agent_id == agent_id) and (tenant is None or anchor.tenant == tenant)
+
+
+def _is_of(anchor: Anchor, outcome: Outcome) -> bool:
+    return anchor.belongs_to(tenant=outcome.tenant, agent_id=outcome.agent_id, log_uuid=outcome.log_uuid)
+
+
+def _pinned(texts: Iterable[str]) -> dict[str, PublicKey]:
+    try:
+        keys = [PublicKey.load(text.strip().lower()) for text in texts]
+    except KeyMaterialError as error:
+        raise click.BadParameter(error.message, param_hint="--public-key") from None
+    return {key.hex: key for key in keys}
+
+
+def _anchors(given: Iterable[str], heads: Path | None, *, single: bool) -> tuple[Anchor, ...]:
+    try:
+        kept = [] if heads is None else read_heads(heads)
+    except (OSError, UnicodeDecodeError) as error:
+        raise _UnreadableHeadsError(f"{heads} cannot be read: {error}") from error
+    anchors = (*map(parse_checkpoint, given), *kept)
+    unnamed = [anchor for anchor in anchors if not anchor.named]
+    if unnamed and not single:
+        raise click.UsageError("a head without the name of its chain needs one FILE or --agent ID")
+    checkpoints(unnamed)
+    return anchors
+
+
+class _UnreadableHeadsError(TrailsError):
+    """The file of heads is out of reach: nothing was checked against it."""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TrailsError):
+        return error.message
+    return f"an unexpected error, which is a defect of this program: {type(error).__name__}: {error}"
+
+
+def _with_saved_heads(run: Run, path: Path) -> Run:
+    lines = [
+        f"{outcome.report.head.seq}:{outcome.report.head.hash} {outcome.log_uuid} {outcome.name}\n"
+        for outcome in run.outcomes
+        if outcome.report is not None and outcome.report.head is not None
+    ]
+    try:
+        path.write_text("".join(lines), "utf-8")
+    except OSError as error:
+        finding = Finding(Verdict.UNCHECKED, "heads", f"{path} cannot be written: {error.strerror}")
+        return msgspec.structs.replace(run, findings=(*run.findings, finding))
+    return run
+
+
+@contextmanager
+def _progress(options: Options, unit: str, total: int | None) -> Iterator[Progress]:
+    """A bar on standard error, if somebody looks."""
+    console = console_for(stderr=True)
+    if not options.show_progress or not console.is_terminal:
+        yield lambda _: None
+        return
+    from rich import progress as rich_progress  # noqa: PLC0415  slow, and rarely needed
+
+    columns = (
+        rich_progress.TextColumn("verifying"),
+        rich_progress.BarColumn(),
+        rich_progress.TextColumn("{task.completed:,} " + unit),
+        rich_progress.TimeRemainingColumn(),
+    )
+    with rich_progress.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("verifying", total=total)
+        yield lambda step: bar.advance(task, step)

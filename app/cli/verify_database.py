@@ -1,0 +1,87 @@
+"""Verifying the database: what ``trails verify`` does without a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from app.chain.keys import PublicKey
+from app.chain.verdict import Verdict
+from app.cli.anchors import Anchor, checkpoints
+from app.cli.database import database_url, master_key
+from app.cli.outcome import Finding, Outcome, Run
+from app.cli.verify import missing_chains
+from app.ledger.audit import DatabaseAudit, Selection, Trust, audit_database
+from app.ledger.audit_chain import ChainName
+from app.settings import Settings
+
+DATABASE = "database"
+
+
+async def verify_database(
+    environ: Mapping[str, str],
+    *,
+    agent_id: str | None,
+    tenant: str | None,
+    pinned: tuple[PublicKey, ...],
+    anchors: Sequence[Anchor],
+    progress: Callable[[int], None],
+) -> Run:
+    """Audits the database that the environment names.
+
+    Raises:
+        StartupError: no database is named, or a setting does not fit.
+    """
+    settings = Settings.from_env(environ)
+    trust = Trust(pinned, None if pinned else master_key(settings))
+
+    def kept(name: ChainName) -> dict[int, str]:
+        about = {"tenant": name.tenant, "agent_id": name.agent_id, "log_uuid": name.log_uuid}
+        return checkpoints(anchor for anchor in anchors if anchor.belongs_to(**about))
+
+    found = await audit_database(
+        database_url(settings),
+        Selection(tenant, agent_id),
+        trust,
+        checkpoints=kept,
+        progress=_steps(progress),
+    )
+    return _run(found, anchors, agent_id=agent_id, tenant=tenant)
+
+
+def _run(found: DatabaseAudit, anchors: Sequence[Anchor], *, agent_id: str | None, tenant: str | None) -> Run:
+    outcomes = [
+        Outcome(
+            DATABASE,
+            chain.report.verdict,
+            chain.name.tenant,
+            chain.name.agent_id,
+            chain.name.log_uuid,
+            chain.report,
+        )
+        for chain in sorted(found.chains, key=lambda chain: (chain.name.tenant, chain.name.agent_id))
+    ]
+    findings = [Finding(problem.verdict, problem.what, problem.reason) for problem in found.problems]
+    if not any(finding.verdict is Verdict.UNCHECKED for finding in findings):
+        outcomes += missing_chains(anchors, outcomes, agent_id=agent_id, tenant=tenant)
+    if not outcomes and not findings:
+        findings.append(Finding(Verdict.NOTHING, DATABASE, _nothing(agent_id, tenant)))
+    return Run(tuple(outcomes), tuple(findings), tuple(found.notes))
+
+
+def _nothing(agent_id: str | None, tenant: str | None) -> str:
+    wanted = " and ".join(
+        part for part in (agent_id and f"agent {agent_id}", tenant and f"tenant {tenant}") if part
+    )
+    return f"holds no chain of {wanted}" if wanted else "holds no chain yet"
+
+
+def _steps(progress: Callable[[int], None]) -> Callable[[int], None]:
+    """Turns "so many so far" into "so many more"."""
+    before = 0
+
+    def report(so_far: int) -> None:
+        nonlocal before
+        progress(so_far - before)
+        before = so_far
+
+    return report
