@@ -16,7 +16,6 @@ from db.migrate import connected, enter_migration
 from db.schema import SCHEMA, metadata
 
 
-
 def include_name(name: str | None, kind: str, _parents: Any) -> bool:  # noqa: ANN401  alembic's signature
     """Only our own schema is compared."""
     return name == SCHEMA if kind == "schema" else True

@@ -1,0 +1,153 @@
+"""The start-up checks find each kind of meddling with the catalog, and nothing in a sound one."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from app.errors import StartupError
+from db.checks import check_catalog, check_server, check_start
+from tests.support.postgres import Database
+
+TRAIL = "trails.agent_audit_trails"
+
+MEDDLING = {
+    "trigger off": (
+        f"ALTER TABLE {TRAIL} DISABLE TRIGGER check_append",
+        "trigger agent_audit_trails.check_append",
+    ),
+    "trigger not always": (
+        f"ALTER TABLE {TRAIL} ENABLE TRIGGER refuse_change_row",
+        "trigger agent_audit_trails.refuse_change_row",
+    ),
+    "trigger dropped": ("DROP TRIGGER check_append ON " + TRAIL, "trigger agent_audit_trails.check_append"),
+    "trigger of the registry off": (
+        "ALTER TABLE trails.agents DISABLE TRIGGER ALL",
+        "trigger agents.refuse_change_row",
+    ),
+    "trigger added": (
+        "CREATE FUNCTION trails.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        f"CREATE TRIGGER swallow BEFORE INSERT ON {TRAIL} FOR EACH ROW EXECUTE FUNCTION trails.f()",
+        "trigger agent_audit_trails.swallow",
+    ),
+    "function replaced": (
+        "CREATE OR REPLACE FUNCTION trails.check_append_v1() RETURNS trigger LANGUAGE plpgsql"
+        " SET search_path = pg_catalog SET enable_seqscan = off AS 'BEGIN RETURN NULL; END'",
+        "function check_append_v1()",
+    ),
+    "function with another search path": (
+        "ALTER FUNCTION trails.check_append_v1() SET search_path = public",
+        "function check_append_v1()",
+    ),
+    "function with its owner's rights": (
+        "ALTER FUNCTION trails.refuse_change_v1() SECURITY DEFINER",
+        "function refuse_change_v1()",
+    ),
+    "CHECK dropped": (
+        f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_hash",
+        "constraint agent_audit_trails.trail_hash",
+    ),
+    "CHECK that says nothing": (
+        f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_mirror;"
+        f"ALTER TABLE {TRAIL} ADD CONSTRAINT trail_mirror CHECK (true)",
+        "constraint agent_audit_trails.trail_mirror",
+    ),
+    "CHECK not validated": (
+        f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_seq_range;"
+        f"ALTER TABLE {TRAIL} ADD CONSTRAINT trail_seq_range CHECK (seq >= 0) NOT VALID",
+        "constraint agent_audit_trails.trail_seq_range",
+    ),
+    "primary key dropped": (
+        f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_pkey",
+        "constraint agent_audit_trails.trail_pkey",
+    ),
+    "mirror no longer generated": (
+        f"ALTER TABLE {TRAIL} ALTER COLUMN trace_data DROP EXPRESSION",
+        "column agent_audit_trails.trace_data",
+    ),
+    "column nullable": (
+        f"ALTER TABLE {TRAIL} ALTER COLUMN hash DROP NOT NULL",
+        "column agent_audit_trails.hash",
+    ),
+    "column added": (f"ALTER TABLE {TRAIL} ADD COLUMN note text", "column agent_audit_trails.note"),
+    "row security off": (
+        f"ALTER TABLE {TRAIL} DISABLE ROW LEVEL SECURITY",
+        "relation agent_audit_trails",
+    ),
+    "row security not forced": ("ALTER TABLE trails.agents NO FORCE ROW LEVEL SECURITY", "relation agents"),
+    "policy dropped": ("DROP POLICY app_reads ON trails.agents", "policy agents.app_reads"),
+    "policy widened": (
+        f"ALTER POLICY app_reads ON {TRAIL} USING (true)",
+        "policy agent_audit_trails.app_reads",
+    ),
+    "policy added": (
+        f"CREATE POLICY everyone ON {TRAIL} USING (true)",
+        "policy agent_audit_trails.everyone",
+    ),
+    "rule": (
+        f"CREATE RULE forget AS ON INSERT TO {TRAIL} DO INSTEAD NOTHING",
+        "rule agent_audit_trails.forget",
+    ),
+    "child table": (
+        f"CREATE TABLE public.child () INHERITS ({TRAIL})",
+        "inheritance public.child of trails.agent_audit_trails",
+    ),
+    "table not logged": (f"ALTER TABLE {TRAIL} SET UNLOGGED", "relation agent_audit_trails"),
+    "table of another owner": (f"ALTER TABLE {TRAIL} OWNER TO CURRENT_USER", "relation agent_audit_trails"),
+    "privilege granted": (
+        f"GRANT DELETE ON {TRAIL} TO trails_auditor",
+        "grant DELETE on agent_audit_trails to trails_auditor",
+    ),
+    "privilege on a column": (
+        f"GRANT UPDATE (actor) ON {TRAIL} TO PUBLIC",
+        "grant UPDATE on agent_audit_trails.actor to PUBLIC",
+    ),
+    "privilege on the schema": (
+        "GRANT CREATE ON SCHEMA trails TO PUBLIC",
+        "grant CREATE on schema trails to PUBLIC",
+    ),
+    "object added": ("CREATE VIEW trails.all_rows AS SELECT 1 AS n", "relation all_rows"),
+}
+
+
+@pytest.mark.parametrize("kind", MEDDLING)
+async def test_each_kind_of_meddling_is_found(
+    admin: asyncpg.Connection, app: asyncpg.Connection, kind: str
+) -> None:
+    statement, named = MEDDLING[kind]
+    await admin.execute(statement)
+    found = await check_catalog(app)
+    assert named in [finding.object for finding in found], found
+    with pytest.raises(StartupError):
+        await check_start(app)
+
+
+async def test_a_sound_database_has_no_findings(app: asyncpg.Connection, admin: asyncpg.Connection) -> None:
+    await check_start(app)
+    assert await check_catalog(admin) == []
+
+
+async def test_an_index_more_and_a_reader_more_are_the_administrators_own(
+    app: asyncpg.Connection, admin: asyncpg.Connection
+) -> None:
+    await admin.execute(f"CREATE INDEX by_actor ON {TRAIL} (tenant_id, kind)")
+    await admin.execute(f"GRANT SELECT ON {TRAIL} TO PUBLIC")
+    assert await check_catalog(app) == []
+
+
+async def test_names_that_hide_the_catalogs_do_not_deceive_the_check(
+    admin: asyncpg.Connection, database: Database
+) -> None:
+    """A function of the same name in the search path of the connection is not what the check calls."""
+    await admin.execute("CREATE SCHEMA liar; CREATE TABLE liar.pg_trigger (n integer)")
+    await admin.execute(f"ALTER TABLE {TRAIL} DISABLE TRIGGER check_append")
+    await admin.execute("SET search_path = liar, pg_catalog")
+    assert [finding.object for finding in await check_catalog(admin)] == [
+        "trigger agent_audit_trails.check_append"
+    ]
+
+
+async def test_a_session_without_triggers_is_refused(admin: asyncpg.Connection) -> None:
+    await admin.execute("SET session_replication_role = replica")
+    with pytest.raises(StartupError, match="session_replication_role"):
+        await check_server(admin)
