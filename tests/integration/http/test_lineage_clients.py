@@ -59,7 +59,9 @@ def test_an_agents_life(operator: Client) -> None:
     assert asked.status == 200
     assert asked.json == {"decision": "allowed", "action_id": "act-1", "cost": 1, "remaining": 49}
 
-    reported = agent.post("/v1/agents/mailer/actions/act-1/outcome", {"status": "success", "detail": "3 hits"})
+    reported = agent.post(
+        "/v1/agents/mailer/actions/act-1/outcome", {"status": "success", "detail": "3 hits"}
+    )
     assert reported.status == 200
     assert reported.json["actions_allowed"] == 1
 

@@ -1,0 +1,118 @@
+"""Bytes on a socket, for what no HTTP library would send."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from app.http.routes import ROUTES
+
+SECS = 20.0
+
+
+class WireReply(msgspec.Struct, frozen=True):
+    """The first answer on a connection, and whether the server closed it afterwards."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    closed: bool
+    sent: int
+    """Bytes of the request that the server took."""
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401  whatever was sent
+        return json.loads(self.body)
+
+
+def request(
+    port: int,
+    method: str,
+    target: bytes | str,
+    *headers: bytes | str,
+    body: bytes | Iterable[bytes] = b"",
+    length: bool = True,
+) -> WireReply:
+    """Sends one request byte for byte; ``Content-Length`` is added for plain bodies unless told otherwise."""
+    lines = [_bytes(method) + b" " + _bytes(target) + b" HTTP/1.1", b"Host: localhost"]
+    lines += [_bytes(header) for header in headers]
+    if isinstance(body, bytes):
+        if length and body:
+            lines.append(b"Content-Length: %d" % len(body))
+        body = [body]
+    return send(
+        port, [b"\r\n".join(lines) + b"\r\n\r\n", *body] if isinstance(body, list) else _chain(lines, body)
+    )
+
+
+def send(port: int, chunks: Iterable[bytes]) -> WireReply:
+    """Sends ``chunks`` until the server no longer takes them, and reads the answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=SECS) as connection:
+        sent = 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for chunk in chunks:
+                connection.sendall(chunk)
+                sent += len(chunk)
+        return _read(connection, sent)
+
+
+def chunked(size: int, step: int = 64 * 1024) -> Iterator[bytes]:
+    """A chunked body of ``size`` bytes (a JSON string that never ends early), made as it is sent."""
+    piece = b"%x\r\n" % step + b" " * step + b"\r\n"
+    for _ in range(size // step):
+        yield piece
+    yield b"0\r\n\r\n"
+
+
+def routes() -> list[tuple[str, str, bool]]:
+    """Every route of the service: method, path with ids that are sound, whether it needs a token."""
+    return [
+        (next(iter(handler.http_methods)), _filled(path), "permission" in handler.opt)
+        for handler in ROUTES
+        for path in sorted(handler.paths)
+    ]
+
+
+def post_routes() -> list[str]:
+    """Paths of every POST route."""
+    return [path for method, path, _ in routes() if method == "POST"]
+
+
+def _filled(path: str) -> str:
+    return path.replace("{agent_id:str}", "mailer").replace("{action_id:str}", "act-1")
+
+
+def _bytes(text: bytes | str) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
+
+
+def _chain(lines: list[bytes], body: Iterable[bytes]) -> Iterator[bytes]:
+    yield b"\r\n".join(lines) + b"\r\n\r\n"
+    yield from body
+
+
+def _read(connection: socket.socket, sent: int) -> WireReply:
+    with connection.makefile("rb") as stream:
+        status = int(stream.readline().split()[1])
+        headers: dict[str, str] = {}
+        while (line := stream.readline().strip()) != b"":
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.lower()] = value.strip()
+        body = stream.read(int(headers["content-length"]))
+        return WireReply(status, headers, body, _closes(connection, headers), sent)
+
+
+def _closes(connection: socket.socket, headers: dict[str, str]) -> bool:
+    if headers.get("connection") != "close":
+        return False
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(65_536):
+            pass
+    return True
