@@ -142,7 +142,10 @@ class Verifier:
                 self._link = None  # either branch of the fork may be the one that goes on
             return
         if record is not None:
+            in_place = record.seq == self._next
             self._advance(record.head)
+            if in_place:
+                self._link = None  # refused for its link: the next may follow it, or what stood here before
         else:
             self._loose += 1
         if fields is not None and fields.kind == KEY_ROTATED:
