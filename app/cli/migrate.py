@@ -9,7 +9,7 @@ import click
 
 from app.cli.database import database_url
 from app.cli.exits import CommandError
-from app.cli.prepare import app_password, login
+from app.cli.prepare import app_password, login, quiet_alembic
 from app.settings import Settings, load_secrets
 from db import migrate
 from db.schema import APP_ROLE, REVISION
@@ -39,6 +39,7 @@ def command() -> None:  # noqa: D103  click shows _HELP
             "the role of TRAILS_DATABASE_URL may not migrate: it needs CREATEROLE and must own the database, "
             f"or be a superuser; the service itself then runs as {APP_ROLE}"
         )
+    quiet_alembic()
     if found.prepared:
         migrate.migrate(url)
     else:

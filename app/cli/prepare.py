@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -64,6 +65,7 @@ def made_ready(url: str, secrets: Secrets) -> str:
     """
     if not login(url).privileged:
         return url
+    quiet_alembic()
     password = app_password(secrets)
     restricted = migrate.app_url(url, password)
     if _opens(restricted):
@@ -71,6 +73,11 @@ def made_ready(url: str, secrets: Secrets) -> str:
     else:
         migrate.bootstrap(url, app_password=password)
     return restricted
+
+
+def quiet_alembic() -> None:
+    """Keeps Alembic's account of its own plugins out of our log."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def existing_url(settings: Settings, secrets: Secrets) -> str:

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -34,7 +34,11 @@ _BACKLOG: Final = 2048
 class _BoundedProtocol(HttpToolsProtocol):
     """uvicorn's fast parser, which by itself would collect headers without end."""
 
-    _head_bytes: int | None = 0
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  uvicorn's arguments, unchanged
+        super().__init__(*args, **kwargs)
+        self._head_bytes: int | None = 0
+        # uvicorn logs paths as they were sent; the application logs each request itself, by its route.
+        self.access_log = False
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes of the connection; counts them while no request's head is complete."""

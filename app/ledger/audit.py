@@ -45,6 +45,10 @@ CHUNK_ROWS: Final = 500
 
 _AUDIT = statements("audit")
 _SESSION = statements("session")
+_BOUND: Final = (
+    "row security binds the role {role}: only tenant {slug} was looked at; "
+    "use an administrator's URL to look at all"
+)
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 Checkpoints = Callable[["ChainName"], Mapping[int, str]]
@@ -116,7 +120,7 @@ async def audit_database(
     """
     found = DatabaseAudit()
     try:
-        async with _connected(url) as connection:
+        async with connected(url) as connection:
             await _audit(connection, _Run(found, selection, trust, checkpoints, progress))
     except StartupError as error:
         found.problem(Verdict.UNCHECKED, "database", error.message)
@@ -144,7 +148,8 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Connection]:
+async def connected(url: str) -> AsyncIterator[Connection]:
+    """A connection of its own, closed afterwards; its errors are asyncpg's and the network's."""
     connection = await asyncpg.connect(
         url,
         timeout=10,
@@ -171,21 +176,17 @@ async def _audit(connection: Connection, run: _Run) -> None:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(_AUDIT["read_tables"])
         if scope["bound"]:
-            await _enter_tenant(connection, run, scope["role"])
+            slug = run.selection.tenant or DEFAULT_TENANT_SLUG
+            await enter_tenant(connection, slug)
+            run.found.notes.append(_BOUND.format(role=scope["role"], slug=slug))
         await _audit_rows(connection, run, await _registry(connection, run))
 
 
-async def _enter_tenant(connection: Connection, run: _Run, role: str) -> None:
+async def enter_tenant(connection: Connection, slug: str) -> None:
     """Under row security: names the tenant to look at, which has to be known by its slug."""
-    slug = run.selection.tenant or DEFAULT_TENANT_SLUG
     await connection.execute(_SESSION["name_slug"], slug)
     tenants = {row["slug"]: row["tenant_id"] for row in await connection.fetch(_AUDIT["tenants"])}
-    tenant_id = tenants.get(slug, DEFAULT_TENANT_ID)
-    await connection.execute(_SESSION["name_tenants"], tenant_setting(tenant_id))
-    run.found.notes.append(
-        f"row security binds the role {role}: only tenant {slug} was looked at; "
-        "use an administrator's URL to look at all"
-    )
+    await connection.execute(_SESSION["name_tenants"], tenant_setting(tenants.get(slug, DEFAULT_TENANT_ID)))
 
 
 class _Registry(msgspec.Struct, frozen=True):

@@ -43,8 +43,15 @@ SELECT id, tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_
  ORDER BY tenant_id, log_uuid, seq, hash;
 
 -- name: chain_rows
--- The records of one chain, for its export.
+-- The records of one chain after a position: export and show.
 SELECT seq, hash, signature, signed_text
   FROM trails.agent_audit_trails
- WHERE tenant_id = $1 AND log_uuid = $2
+ WHERE tenant_id = $1 AND log_uuid = $2 AND seq > $3
  ORDER BY seq;
+
+-- name: find_chain
+-- The chain of one agent, in the tenants that are visible.
+SELECT a.tenant_id, t.slug, a.log_uuid
+  FROM trails.agents AS a LEFT JOIN trails.tenants AS t USING (tenant_id)
+ WHERE a.agent_id = $1 AND ($2::text IS NULL OR t.slug = $2)
+ ORDER BY t.slug, a.tenant_id;

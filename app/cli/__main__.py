@@ -1,0 +1,5 @@
+"""``python -m app.cli`` is ``trails``."""
+
+from app.cli.main import main
+
+main()

@@ -1,0 +1,144 @@
+"""``trails show``: records as a table that nothing in them can steer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from app.chain.canonical import canonical
+from app.chain.record import SignedRecord, export_line, split_line
+from app.chain.strict import RECORD_DEPTH, RECORD_STRING, JsonValue, parse
+from app.cli.exits import CommandError
+from app.cli.outcome import console_for
+from app.cli.text import look_alike, printable
+from app.errors import FormatError, InvalidJsonError
+
+_HELP: Final = """Show records of an agent, or of an exported file, as a table.
+
+Shown is not verified: trails verify says whether they can be believed. Control characters, direction marks
+and invisible characters are written as \\u escapes; tool names that mix scripts are marked.
+
+\b
+Examples:
+  trails show scout
+  trails show scout --after 100 --limit 20
+  trails show scout.jsonl
+  trails show scout --json | jq .payload
+"""
+
+_WIDTH: Final = 160
+"""Characters of what a record says; --json shows all."""
+
+# What is worth reading first, in this order; everything else follows as JSON.
+_FIRST: Final = ("action_id", "tool", "status", "severity", "reason", "detail", "by", "approved_by", "type")
+_HIDDEN: Final = frozenset({"trace_tree", "total_nodes", "idempotency"})
+
+
+class _Record(msgspec.Struct):
+    """What is shown of a signed text, which is not verified here."""
+
+    seq: int
+    timestamp: str
+    actor: str
+    kind: str
+    payload: dict[str, Any]
+
+
+@click.command("show", help=_HELP, short_help="Show records as a table, safe for any terminal.")
+@click.argument("what", metavar="AGENT|FILE")
+@click.option("--tenant", metavar="SLUG", help="The agent's tenant, where several have one of this id.")
+@click.option("--after", type=int, default=-1, metavar="SEQ", help="Only records after this seq.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Records at most.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, complete.")
+def command(*, what: str, tenant: str | None, after: int, limit: int, as_json: bool) -> None:  # noqa: D103
+    if what == "-" or Path(what).is_file():
+        records = list(islice(_from_file(what, after), limit))
+    else:
+        records = asyncio.run(_from_database(what, tenant, after, limit))
+    if not records:
+        raise CommandError(f"no records of {what} after seq {after}")
+    if as_json:
+        for signed in records:
+            click.echo(printable(export_line(signed)))
+        return
+    console_for().print(_table(records))
+
+
+def _from_file(name: str, after: int) -> Iterator[SignedRecord]:
+    with click.open_file(name, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                signed = split_line(line.rstrip(b"\r\n").decode("utf-8-sig"))
+            except (FormatError, UnicodeDecodeError):
+                raise CommandError(f"{name} line {number} is no record; see trails verify {name}") from None
+            if (record := _read(signed)) is None or record.seq > after:
+                yield signed
+
+
+async def _from_database(agent_id: str, tenant: str | None, after: int, limit: int) -> list[SignedRecord]:
+    from app.cli.database import database_url  # noqa: PLC0415  showing a file needs no database
+    from app.ledger.dump import dump_chain  # noqa: PLC0415
+    from app.settings import Settings  # noqa: PLC0415
+
+    records: list[SignedRecord] = []
+    url = database_url(Settings.from_env(os.environ))
+    async for record in dump_chain(url, agent_id, tenant=tenant, after=after):
+        records.append(record.signed)
+        if len(records) >= limit:
+            break
+    return records
+
+
+def _table(records: list[SignedRecord]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("seq", "time", "kind", "actor", "what"):
+        table.add_column(title, justify="right" if title == "seq" else "left", overflow="fold")
+    for signed in records:
+        table.add_row(*_cells(signed))
+    return table
+
+
+def _cells(signed: SignedRecord) -> tuple[Text, ...]:
+    record = _read(signed)
+    if record is None:
+        return (Text("?"), Text(""), Text("unreadable", style="red"), Text(""), Text(_short(signed.text)))
+    plain = (str(record.seq), record.timestamp, record.kind, record.actor)
+    return (*(Text(printable(cell)) for cell in plain), _what(record.payload))
+
+
+def _what(payload: dict[str, JsonValue]) -> Text:
+    parts = [f"{name}={_value(payload[name])}" for name in _FIRST if payload.get(name) is not None]
+    rest = {name: value for name, value in payload.items() if name not in _FIRST and name not in _HIDDEN}
+    if rest:
+        parts.append(canonical(rest))
+    text = Text(_short(" ".join(parts)))
+    tool = payload.get("tool")
+    if isinstance(tool, str) and (doubt := look_alike(tool)) is not None:
+        text = Text.assemble((f"LOOK-ALIKE NAME ({doubt}) ", "bold red"), text)
+    return text
+
+
+def _value(value: JsonValue) -> str:
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _short(text: str) -> str:
+    shown = printable(text)
+    return shown if len(shown) <= _WIDTH else shown[: _WIDTH - 1] + "…"
+
+
+def _read(signed: SignedRecord) -> _Record | None:
+    try:
+        value = parse(signed.text.encode(), max_depth=RECORD_DEPTH, max_string=RECORD_STRING).value
+        return msgspec.convert(value, type=_Record)
+    except (InvalidJsonError, msgspec.ValidationError, UnicodeError):
+        return None
