@@ -59,7 +59,7 @@ _SOUND_ESCAPES = re.compile(
 
 _TOKEN = re.compile(
     r'[ \t\n\r]*(?:(?P<open>[\[{])|(?P<close>[\]}])|"(?P<string>(?:[^"\\]|\\.)*+)"'
-    r"|(?P<number>-?[0-9][0-9.eE+-]*)|(?P<comma>,)|(?P<colon>:)|(?P<word>-?[A-Za-z]+))",
+    r"|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|(?P<comma>,)|(?P<colon>:)|(?P<word>-?[A-Za-z]+))",
     re.DOTALL,
 )
 
@@ -267,7 +267,7 @@ def _refuse(text: str, reason: str, max_depth: int, max_string: int) -> NoReturn
     """Raises the refusal with its place, which is walked to only now."""
     found = _Locator(text, max_depth, max_string).find()
     if found is None:
-        raise InvalidJsonError(reason, f"a place after the first {_MAX_LOCATED} tokens")
+        raise InvalidJsonError(reason, "a place that was not looked for")
     raise found
 
 
@@ -304,6 +304,12 @@ class _Locator:
 
     def find(self) -> InvalidJsonError | None:
         """The first fault, or None when none is found within the bound."""
+        try:
+            return self._walk()
+        except (IndexError, ValueError):
+            return None  # malformed behind the point where the scanner gave up
+
+    def _walk(self) -> InvalidJsonError | None:
         position = 0
         for _ in range(_MAX_LOCATED):
             match = _TOKEN.match(self.text, position)
