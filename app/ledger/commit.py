@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import db.ledger
-from app.errors import TrailsError, UnavailableError
+from app.errors import UnavailableError
+from db.errors import translate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from asyncpg import Record
+    from asyncpg.pool import PoolConnectionProxy
 
     from db.ledger import TrailRow
     from db.pool import Pool
@@ -25,6 +30,10 @@ MAX_GROUP_ROWS = 512
 
 MAX_WAITING = 20_000
 """Appends that may wait; more are refused at once, since they could only time out."""
+
+
+ACQUIRE_SECS = 5.0
+"""How long an append waits for a connection before the answer is 503."""
 
 
 class _Append:
@@ -43,13 +52,48 @@ class _Append:
             self.done.set_exception(error)
 
 
+class _Writer:
+    """One connection of its own: giving it back to the pool after each commit would cost a round trip."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._connection: PoolConnectionProxy[Record] | None = None
+
+    async def write(self, rows: Sequence[TrailRow]) -> Exception | None:
+        """Commits ``rows``; returns what went wrong, since a waiter must always be answered."""
+        try:
+            await db.ledger.append(await self._connected(), rows)
+        except UnavailableError as error:
+            await self.close()
+            return error
+        except Exception as error:  # noqa: BLE001  it is raised again where the append was asked for
+            return error
+        return None
+
+    async def close(self) -> None:
+        """Gives the connection back, if there is one; a broken one is dropped by the pool."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(UnavailableError), translate():
+                await self._pool.release(connection)
+
+    async def _connected(self) -> PoolConnectionProxy[Record]:
+        if self._connection is not None and self._connection.is_closed():
+            await self.close()  # the database went away while nothing was written
+        if self._connection is None:
+            with translate():
+                self._connection = await self._pool.acquire(timeout=ACQUIRE_SECS)
+        return self._connection
+
+
 class Committer:
     """Writes appends through ``writers`` connections at once; ``append`` returns when it is on disk."""
 
     def __init__(self, pool: Pool, *, writers: int = 3) -> None:
-        self._pool = pool
-        self._writers = writers
         self._waiting: deque[_Append] = deque()
+        self._idle = [_Writer(pool) for _ in range(writers)]
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -66,22 +110,27 @@ class Committer:
             raise UnavailableError("too many requests wait for the database; try again")
         append = _Append(rows)
         self._waiting.append(append)
-        if len(self._running) < self._writers:
-            task = asyncio.create_task(self._drain())
+        if self._idle:
+            task = asyncio.create_task(self._drain(self._idle.pop()))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         # The group is shared: a caller that goes away must not cancel the others.
         await asyncio.shield(append.done)
 
     async def close(self) -> None:
-        """Waits until all that was accepted is settled."""
+        """Waits until all that was accepted is settled, and gives the connections back."""
         self._closed = True
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
+        for writer in self._idle:
+            await writer.close()
 
-    async def _drain(self) -> None:
-        while self._waiting:
-            await self._commit(self._take())
+    async def _drain(self, writer: _Writer) -> None:
+        try:
+            while self._waiting:
+                await _commit(writer, self._take())
+        finally:
+            self._idle.append(writer)
 
     def _take(self) -> list[_Append]:
         group = [self._waiting.popleft()]
@@ -91,20 +140,10 @@ class Committer:
             rows += len(group[-1].rows)
         return group
 
-    async def _commit(self, group: list[_Append]) -> None:
-        error = await self._write([row for append in group for row in append.rows])
-        if error is None or len(group) == 1:
-            for append in group:
-                append.settle(error)
-            return
-        for append in group:
-            append.settle(await self._write(append.rows))
 
-    async def _write(self, rows: Sequence[TrailRow]) -> Exception | None:
-        try:
-            await db.ledger.append(self._pool, rows)
-        except TrailsError as error:
-            return error
-        except Exception as error:  # noqa: BLE001  a waiter must always be answered; it re-raises there
-            return error
-        return None
+async def _commit(writer: _Writer, group: list[_Append]) -> None:
+    """Writes a group at once; when that fails, each member alone, so that it fails for its own reason."""
+    error = await writer.write([row for append in group for row in append.rows])
+    for append in group:
+        alone = error if error is None or len(group) == 1 else await writer.write(append.rows)
+        append.settle(alone)

@@ -1,0 +1,52 @@
+"""The benchmark: every figure against its floor in the same run (``make bench``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import guard, verify
+from tests.bench.rows import Row
+from tests.bench.stage import stage
+
+RESULTS = Path("bench-results.json")
+
+
+def _guard() -> list[Row]:
+    with stage() as database:
+        return guard.rows(database)
+
+
+ROWS: dict[str, Callable[[], list[Row]]] = {"guard": _guard, "verify": verify.rows}
+
+
+@click.command()
+@click.option("--row", type=click.Choice(sorted(ROWS)), help="Measure this row alone.")
+def main(row: str | None) -> None:
+    """Measures our figures against their floors and prints the ratios."""
+    results = [result for name in ROWS if row in (None, name) for result in ROWS[name]()]
+    Console().print(_table(results))
+    RESULTS.write_text(json.dumps([_json(result) for result in results], indent=2) + "\n")
+
+
+def _table(results: list[Row]) -> Table:
+    table = Table("work", "unit", "ours", "floor", "ratio", "at least", "aim")
+    for row in results:
+        style = "green" if row.ratio >= row.aim else "yellow" if row.ratio >= row.at_least else "red"
+        figures = (f"{row.ours:,.0f}", f"{row.floor:,.0f}", f"[{style}]{row.ratio:.2f}[/]")
+        table.add_row(row.name, row.unit, *figures, str(row.at_least), str(row.aim))
+    return table
+
+
+def _json(row: Row) -> dict[str, object]:
+    return {**msgspec.structs.asdict(row), "ratio": row.ratio}
+
+
+if __name__ == "__main__":
+    main()
