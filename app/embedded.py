@@ -117,22 +117,32 @@ class EmbeddedPostgres:
         """
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not self._own():
-                return self._await_owner()
-            self._account = _account()
-            self._make_home()
-            if postmaster(self.cluster) is None:
-                self._launch()
-            _wait(lambda: self.running, "the embedded PostgreSQL does not become ready")
-            url = self._remember_port()
-            _make_database(url)
-        except OSError as error:
+            return self._serve() if self._own() else self._await_owner()
+        except (OSError, psycopg.Error, subprocess.SubprocessError) as error:
             self.stop()
             raise StartupError(f"cannot start the embedded PostgreSQL: {error}") from error
         except BaseException:
             self.stop()
             raise
-        return url
+
+    def _serve(self) -> str:
+        self._account = _account()
+        self._make_home()
+        for _ in range(_ATTEMPTS):
+            if postmaster(self.cluster) is None:
+                self._launch()
+            _wait(
+                lambda: self.running or postmaster(self.cluster) is None, "PostgreSQL does not become ready"
+            )
+            try:
+                url = self._remember_port()
+                _make_database(url)
+            except (IndexError, psycopg.OperationalError):
+                # A server that was found alive may be one that is just going down.
+                _wait(lambda: postmaster(self.cluster) is None, "PostgreSQL takes no logins")
+            else:
+                return url
+        raise StartupError("the embedded PostgreSQL ends again and again; see " + str(self.log_file))
 
     def stop(self) -> None:
         """Shuts the server down (fast: open transactions are rolled back), if this process owns it."""
@@ -187,8 +197,12 @@ class EmbeddedPostgres:
     def _make_home(self) -> None:
         """Makes the cluster's place, and the cluster on first start."""
         if self.home != self.data_dir:
-            _make_folder(STATE_DIR, 0o755, Account())
-            _make_folder(self.home, 0o700, self._account)
+            if not STATE_DIR.exists():
+                STATE_DIR.mkdir(parents=True, exist_ok=True)
+                STATE_DIR.chmod(0o755)  # not left to the umask
+            self.home.mkdir(exist_ok=True)
+            self.home.chmod(0o700)
+            _give(self.home, self._account)
         if self.cluster.exists() and not (self.data_dir / URL_FILE).exists():
             self._set_aside()
         if not self.cluster.exists():
@@ -430,46 +444,44 @@ def _as(account: Account) -> _ChildOptions:
     }
 
 
-def _make_folder(folder: Path, mode: int, account: Account) -> None:
-    """Makes a folder of ours; one that is there stays as it is."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        return
-    folder.chmod(mode)  # not left to the umask
-    _give(folder, account)
-
-
 def _give(path: Path, account: Account) -> None:
     if account.uid is not None and account.gid is not None:
         os.chown(path, account.uid, account.gid)
 
 
 def _reachable(binaries: Path, account: Account) -> Path:
-    """``binaries``, or a copy of the whole installation that the server's user may read."""
+    """``binaries``, or those of a copy of the installation that the server's user may read."""
     if account.uid is None or _can_run(binaries, account):
         return binaries
+    program = binaries / "postgres"
     version = subprocess.run(  # noqa: S603  our own binary
-        [str(binaries / "postgres"), "--version"], capture_output=True, check=True, text=True
+        [str(program), "--version"], capture_output=True, check=True, text=True
     ).stdout.split()[-1]
-    target = STATE_DIR / f"postgresql-{version}"
+    digest = hashlib.sha256(program.read_bytes()).hexdigest()[:8]
+    target = STATE_DIR / f"postgresql-{version}-{digest}"
+    installation = binaries.parent
     if not target.exists():
-        _copy_installation(binaries.parent, target)
-    return target / "bin"
+        _copy_installation(installation, target)
+    return target / installation.parent.name / installation.name / binaries.name
 
 
-def _copy_installation(source: Path, target: Path) -> None:
-    """Copies beside the target and renames: two starters at once leave one whole copy."""
+def _copy_installation(installation: Path, target: Path) -> None:
+    """Copies beside the target and renames: two starters at once leave one whole copy.
+
+    The wheel keeps ``<package>.libs`` beside its package, and its programs look for it there.
+    """
+    package = installation.parent
+    libraries = package.with_name(f"{package.name}.libs")
     staging = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=STATE_DIR))
+    unneeded = shutil.ignore_patterns("include", "__pycache__")
     try:
-        shutil.copytree(
-            source, staging / "copy", symlinks=True, ignore=shutil.ignore_patterns("include", "__pycache__")
-        )
-        for path in (staging / "copy", *(staging / "copy").rglob("*")):
-            if not path.is_symlink():
-                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        copy = staging / "copy"
+        shutil.copytree(installation, copy / package.name / installation.name, symlinks=True, ignore=unneeded)
+        if libraries.is_dir():
+            shutil.copytree(libraries, copy / libraries.name, symlinks=True)
+        _make_readable(copy)
         try:
-            (staging / "copy").rename(target)
+            copy.rename(target)
         except OSError:
             if not target.exists():
                 raise
@@ -477,14 +489,23 @@ def _copy_installation(source: Path, target: Path) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
+def _make_readable(copy: Path) -> None:
+    for path in (copy, *copy.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+
+
 def _can_run(binaries: Path, account: Account) -> bool:
+    """Whether the programs start: they and the libraries beside them are readable."""
     try:
-        done = subprocess.run(  # noqa: S603  our own binary
-            [str(binaries / "postgres"), "--version"], capture_output=True, check=False, **_as(account)
+        return not any(
+            subprocess.run(  # noqa: S603  our own binaries
+                [str(binaries / name), "--version"], capture_output=True, check=False, **_as(account)
+            ).returncode
+            for name in ("postgres", "initdb")
         )
     except PermissionError:
         return False
-    return done.returncode == 0
 
 
 def _free_port() -> int:

@@ -49,9 +49,7 @@ class Maker:
         }
         return self.row("genesis", payload)
 
-    def row(
-        self, kind: str = "event", /, payload: dict[str, Any] | None = None, **changes: Any
-    ) -> TrailRow:
+    def row(self, kind: str = "event", /, payload: dict[str, Any] | None = None, **changes: Any) -> TrailRow:
         """The next row; ``changes`` replaces columns afterwards."""
         at_us = START_US if self.head is None else self.head.timestamp_us + 1_000_000
         record = seal(Draft(kind, payload if payload is not None else {"n": 1}, "bot"), self.head, at_us, KEY)

@@ -79,9 +79,7 @@ async def test_a_faster_writer_makes_the_slower_one_stale(pool: Pool, maker: Mak
     for number in range(8):
         maker.head = before
         rows.append(maker.row(payload={"writer": number}))
-    results = await asyncio.gather(
-        *(db.ledger.append(pool, [row]) for row in rows), return_exceptions=True
-    )
+    results = await asyncio.gather(*(db.ledger.append(pool, [row]) for row in rows), return_exceptions=True)
     assert results.count(None) == 1
     assert all(type(result) is StaleChainError for result in results if result is not None)
     assert await db.ledger.head(pool, maker.tenant_id, maker.log_uuid) == (3, rows[results.index(None)].hash)
@@ -280,7 +278,9 @@ async def test_reads_of_a_long_table_use_their_indexes(pool: Pool, admin: asyncp
     }
     async with tenant_transaction(pool, tenant) as connection:
         for name, (index, arguments) in plans.items():
-            lines = await connection.fetch(f"EXPLAIN {db.ledger._TRAIL[name].partition(chr(10))[2]}", *arguments)
+            lines = await connection.fetch(
+                f"EXPLAIN {db.ledger._TRAIL[name].partition(chr(10))[2]}", *arguments
+            )
             plan = "\n".join(line[0] for line in lines)
             assert index in plan, f"{name}: {plan}"
 

@@ -73,7 +73,10 @@ async def test_p01_a_row_trigger_stands_behind_the_statement_trigger(
 ) -> None:
     """Replication applies rows without statements, so that the rows need a guard of their own."""
     await admin.execute("ALTER TABLE trails.agent_audit_trails DISABLE TRIGGER refuse_change_statement")
-    for change in ("DELETE FROM trails.agent_audit_trails", "UPDATE trails.agent_audit_trails SET actor = 'x'"):
+    for change in (
+        "DELETE FROM trails.agent_audit_trails",
+        "UPDATE trails.agent_audit_trails SET actor = 'x'",
+    ):
         with pytest.raises(asyncpg.PostgresError) as caught:
             await admin.execute(change)
         assert caught.value.sqlstate == "TR001"
@@ -180,6 +183,4 @@ async def test_p07_the_service_refuses_to_be_owner_or_superuser(
 async def login(database: Database, role: str) -> asyncpg.Connection:
     server = database.server
     name = database.admin_url.rpartition("/")[2]
-    return await asyncpg.connect(
-        host=server.host, port=server.port, user=role, password="x", database=name
-    )
+    return await asyncpg.connect(host=server.host, port=server.port, user=role, password="x", database=name)

@@ -80,7 +80,9 @@ async def test_p11_the_setting_never_outlives_its_transaction(
             named = (tenant, other_tenant)[turn % 2]
             with pytest.raises(ZeroDivisionError):
                 async with tenant_transaction(single, named) as connection:
-                    assert await connection.fetch("SELECT DISTINCT tenant_id FROM trails.agents") == [(named,)]
+                    assert await connection.fetch("SELECT DISTINCT tenant_id FROM trails.agents") == [
+                        (named,)
+                    ]
                     raise ZeroDivisionError
             await db.ledger.append(single, [chains[named].row()])
             assert not await single.fetchval("SELECT current_setting('trails.tenants', true)")
@@ -93,7 +95,9 @@ async def test_p11_a_session_setting_is_undone_on_return_to_the_pool(database: D
     single = await create_pool(database.app_url, min_size=1, max_size=1, command_timeout=7.0)
     try:
         async with single.acquire() as connection:
-            await connection.execute("SET trails.tenants = 'x'; SET statement_timeout = 0; SET lock_timeout = 0")
+            await connection.execute(
+                "SET trails.tenants = 'x'; SET statement_timeout = 0; SET lock_timeout = 0"
+            )
         row = await single.fetchrow(
             "SELECT current_setting('trails.tenants', true) AS tenants,"
             " current_setting('statement_timeout') AS statement, current_setting('lock_timeout') AS lock,"

@@ -60,7 +60,9 @@ def test_alembic_check_would_find_one(database: Database) -> None:
         connection.rollback()
 
 
-async def test_declared_and_migrated_tables_do_not_differ(database: Database, empty_database: Database) -> None:
+async def test_declared_and_migrated_tables_do_not_differ(
+    database: Database, empty_database: Database
+) -> None:
     """What ``alembic check`` does not compare: CHECKs, expressions, predicates, collations, index columns."""
     with migrate.connected(empty_database.admin_url) as connection, connection.begin():
         migrate.prepare_database(connection)
@@ -125,9 +127,7 @@ async def test_p38_starters_at_once_migrate_once(empty_database: Database, round
         await connection.close()
 
 
-def test_p38_a_starter_waits_a_bounded_time(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p38_a_starter_waits_a_bounded_time(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrate, "WAIT_MILLISECONDS", 50)
     with migrate.connected(database.admin_url) as other, other.begin():
         migrate.enter_migration(other)
@@ -197,7 +197,9 @@ async def test_an_administrator_needs_not_be_superuser(empty_database: Database)
         await checks.check_start(connection)
         await connection.close()
     finally:
-        await root.execute(f"ALTER DATABASE {name} OWNER TO CURRENT_USER; DROP OWNED BY {role}; DROP ROLE {role}")
+        await root.execute(
+            f"ALTER DATABASE {name} OWNER TO CURRENT_USER; DROP OWNED BY {role}; DROP ROLE {role}"
+        )
         await root.close()
 
 
