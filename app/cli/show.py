@@ -35,7 +35,7 @@ Examples:
   trails show scout --json | jq .payload
 """
 
-_WIDTH: Final = 160
+_WIDTH: Final = 110
 """Characters of what a record says; --json shows all."""
 
 # What is worth reading first, in this order; everything else follows as JSON.
@@ -70,7 +70,7 @@ def command(*, what: str, tenant: str | None, after: int, limit: int, as_json: b
         for signed in records:
             click.echo(printable(export_line(signed)))
         return
-    console_for().print(_table(records))
+    console_for().print(records_table(records))
 
 
 def _from_file(name: str, after: int) -> Iterator[SignedRecord]:
@@ -98,7 +98,8 @@ async def _from_database(agent_id: str, tenant: str | None, after: int, limit: i
     return records
 
 
-def _table(records: list[SignedRecord]) -> Table:
+def records_table(records: list[SignedRecord]) -> Table:
+    """The records as a table, unverified, nothing in them interpreted."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("seq", "time", "kind", "actor", "what"):
         table.add_column(title, justify="right" if title == "seq" else "left", overflow="fold")
