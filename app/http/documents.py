@@ -173,10 +173,9 @@ class AgentList(Struct):
     agents: list[AgentEntry]
 
 
-class Allowed(Struct):
+class Allowed(Struct, tag_field="decision", tag="allowed"):
     """Do it; the cost is charged."""
 
-    decision: Literal["allowed"]
     action_id: ActionId
     cost: Cost
     remaining: Cost
@@ -190,18 +189,16 @@ class Reason(Struct):
     ]
 
 
-class Denied(Struct):
+class Denied(Struct, tag_field="decision", tag="denied"):
     """Do not do it. No error: the answer is 200."""
 
-    decision: Literal["denied"]
     action_id: ActionId
     reason: Reason
 
 
-class Pending(Struct):
+class Pending(Struct, tag_field="decision", tag="pending_approval"):
     """Wait: a person decides."""
 
-    decision: Literal["pending_approval"]
     action_id: ActionId
 
 

@@ -11,7 +11,7 @@ import copy
 import html
 import importlib.metadata
 from collections.abc import Iterator
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 import msgspec.yaml
@@ -208,9 +208,7 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 def _schema(struct: Any) -> dict[str, Any]:  # noqa: ANN401  a struct or a union of structs
-    members = get_args(struct) or (struct,)
-    refs = [{"$ref": _REF.format(name=member.__name__)} for member in members]
-    return refs[0] if len(refs) == 1 else {"oneOf": refs}
+    return msgspec.json.schema_components([struct], ref_template=_REF)[0][0]
 
 
 def _content(media_type: str, schema: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:

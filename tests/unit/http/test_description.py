@@ -1,0 +1,116 @@
+"""The description of the API: complete, sound, and served without anything from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from litestar import get
+from litestar.testing import TestClient
+
+from app.asgi import create_app
+from app.errors import StartupError
+from app.http.access import require_permissions
+from app.http.operation import OPERATION, Operation
+from app.http.routes import ROUTES
+from app.settings import Secrets, Settings
+
+APP = create_app(Settings(), Secrets("t" * 32, b"k" * 32))
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return json.loads(fetch("/schema/openapi.json"))
+
+
+def fetch(path: str) -> bytes:
+    # The lifespan does not start: the description needs no database.
+    answer = TestClient(APP).get(path)
+    assert answer.status_code == 200
+    return answer.content
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield path, method, operation
+
+
+def test_every_route_is_described(document: dict[str, Any]) -> None:
+    served = {
+        (path.replace(":str", ""), method.lower())
+        for handler in ROUTES
+        for path in handler.paths
+        for method in handler.http_methods
+    }
+    assert {(path, method) for path, method, _ in operations(document)} == served
+
+
+def test_every_operation_says_what_it_does_takes_and_answers(document: dict[str, Any]) -> None:
+    for path, method, operation in operations(document):
+        where = f"{method} {path}"
+        assert operation["summary"], where
+        assert len(operation["description"]) > 30, where
+        assert operation["operationId"], where
+        assert ("requestBody" in operation) is (method == "post"), where
+        assert {"200", "400", "500", "503"} <= operation["responses"].keys(), where
+        for status, response in operation["responses"].items():
+            ((media_type, content),) = response["content"].items()
+            assert media_type == ("application/json" if status == "200" else "application/problem+json"), (
+                where
+            )
+            assert content["examples"], where
+            assert content["schema"], where
+        protected = operation["security"] == [{"bearer": []}]
+        assert protected is ("403" in operation["responses"]), where
+        named = set(re.findall(r"\{(\w+)\}", path))
+        given = {p["name"] for p in operation.get("parameters", ()) if p["in"] == "path"}
+        assert given == named, where
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    found = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document)))
+    assert found == set(document["components"]["schemas"])
+    assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+
+
+@pytest.mark.parametrize("handler", ROUTES, ids=str)
+def test_every_example_has_the_shape_it_illustrates(handler: Any) -> None:  # noqa: ANN401  a route
+    operation: Operation = handler.opt[OPERATION]
+    msgspec.convert(operation.example, operation.answer)
+    if operation.body is not None:
+        msgspec.convert(operation.body_example, operation.body)
+
+
+def test_problem_examples_have_the_shape_of_problems(document: dict[str, Any]) -> None:
+    members = {"type", "title", "status", "detail", "code", "error", "request_id"}
+    for _, _, operation in operations(document):
+        for status, response in operation["responses"].items():
+            if status != "200":
+                for example in response["content"]["application/problem+json"]["examples"].values():
+                    assert example["value"].keys() == members
+                    assert str(example["value"]["status"]) == status
+
+
+@pytest.mark.parametrize("path", ["/schema", "/schema/"])
+def test_the_page_loads_nothing_from_elsewhere(path: str) -> None:
+    page = fetch(path).decode()
+    assert "Ask to act" in page
+    assert not re.search(r"<script|<link|<img|<iframe|src=|@import|url\(", page)
+    assert re.findall(r'href="([^"]*)"', page) == ["/schema/openapi.json"]
+
+
+def test_yaml_says_the_same(document: dict[str, Any]) -> None:
+    assert msgspec.yaml.decode(fetch("/schema/openapi.yaml")) == document
+
+
+def test_a_route_that_nobody_thought_about_does_not_start() -> None:
+    @get("/v1/forgotten")
+    async def forgotten() -> None: ...
+
+    with pytest.raises(StartupError, match="forgotten"):
+        require_permissions([*ROUTES, forgotten])

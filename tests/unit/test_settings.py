@@ -1,0 +1,205 @@
+"""Settings: defaults, words for what does not fit, and the two secret files."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from app.errors import StartupError
+from app.settings import (
+    MASTER_KEY_FILE,
+    OPERATOR_TOKEN_FILE,
+    SETTINGS,
+    Settings,
+    load_or_create_secret,
+    load_secrets,
+)
+
+TOKEN = "t" * 32
+KEY = "ab" * 32
+
+
+def test_without_an_environment_the_defaults_hold() -> None:
+    assert Settings.from_env({}) == Settings()
+
+
+def test_every_setting_is_read_and_told() -> None:
+    environ = {
+        "TRAILS_DATABASE_URL": "postgresql://trails_app:pw@db/trails",
+        "TRAILS_DATA_DIR": "/var/lib/trails",
+        "TRAILS_BIND": "[::1]:9300",
+        "TRAILS_OPERATOR_TOKEN": TOKEN,
+        "TRAILS_MASTER_KEY": KEY,
+        "TRAILS_MAX_BODY_BYTES": "2048",
+        "TRAILS_POOL_SIZE": "3",
+        "TRAILS_COMMAND_TIMEOUT_SECS": "0.5",
+        "TRAILS_CHAIN_CACHE": "10",
+        "TRAILS_WORKERS": "2",
+        "TRAILS_LOG_LEVEL": "debug",
+        "TRAILS_LOG_FORMAT": "json",
+        "TRAILS_LOG_REQUESTS": "false",
+    }
+    assert environ.keys() == {setting.name for setting in SETTINGS}
+    assert Settings.from_env(environ) == Settings(
+        database_url="postgresql://trails_app:pw@db/trails",
+        data_dir=Path("/var/lib/trails"),
+        bind_host="::1",
+        bind_port=9300,
+        operator_token=TOKEN,
+        master_key=bytes.fromhex(KEY),
+        max_body_bytes=2048,
+        pool_size=3,
+        command_timeout_secs=0.5,
+        chain_cache=10,
+        workers=2,
+        log_level="debug",
+        log_format="json",
+        log_requests=False,
+    )
+
+
+def test_every_setting_has_a_sentence_and_a_field() -> None:
+    fields = {field.name for field in msgspec.structs.fields(Settings)} - {"bind_host", "bind_port"} | {
+        "bind"
+    }
+    assert {setting.field for setting in SETTINGS} == fields
+    for setting in SETTINGS:
+        assert setting.meaning.endswith(".")
+        assert setting.name.startswith("TRAILS_")
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert Settings.from_env(dict.fromkeys((setting.name for setting in SETTINGS), "")) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRAILS_DATABASE_URL", "mysql://x"),
+        ("TRAILS_DATABASE_URL", "sqlite"),
+        ("TRAILS_BIND", "9200"),
+        ("TRAILS_BIND", "127.0.0.1:65536"),
+        ("TRAILS_BIND", "127.0.0.1:"),
+        ("TRAILS_BIND", "::1:9200"),
+        ("TRAILS_OPERATOR_TOKEN", "t" * 31),
+        ("TRAILS_OPERATOR_TOKEN", "t" * 40 + "é"),
+        ("TRAILS_OPERATOR_TOKEN", "t" * 40 + " "),
+        ("TRAILS_MASTER_KEY", "ab" * 31),
+        ("TRAILS_MASTER_KEY", "xy" * 32),
+        ("TRAILS_MAX_BODY_BYTES", "0"),
+        ("TRAILS_MAX_BODY_BYTES", "4MiB"),
+        ("TRAILS_POOL_SIZE", "0"),
+        ("TRAILS_POOL_SIZE", "-1"),
+        ("TRAILS_COMMAND_TIMEOUT_SECS", "0"),
+        ("TRAILS_COMMAND_TIMEOUT_SECS", "nan"),
+        ("TRAILS_CHAIN_CACHE", "x"),
+        ("TRAILS_WORKERS", "65"),
+        ("TRAILS_LOG_LEVEL", "INFO!"),
+        ("TRAILS_LOG_FORMAT", "xml"),
+        ("TRAILS_LOG_REQUESTS", "maybe"),
+    ],
+)
+def test_a_value_that_does_not_fit_names_the_variable(name: str, value: str) -> None:
+    with pytest.raises(StartupError) as caught:
+        Settings.from_env({name: value})
+    assert str(caught.value).startswith(f"{name} must ")
+    secret = next(setting.secret for setting in SETTINGS if setting.name == name)
+    assert (value in str(caught.value)) is not secret
+
+
+def test_no_repr_shows_a_secret(tmp_path: Path) -> None:
+    settings = Settings.from_env(
+        {
+            "TRAILS_OPERATOR_TOKEN": TOKEN,
+            "TRAILS_MASTER_KEY": KEY,
+            "TRAILS_DATABASE_URL": "postgresql://u:pw@h/d",
+            "TRAILS_DATA_DIR": str(tmp_path),
+        }
+    )
+    for shown in (repr(settings), str(settings), repr(load_secrets(settings)), str(load_secrets(settings))):
+        assert TOKEN not in shown
+        assert "pw" not in shown
+        assert KEY not in shown
+        assert repr(bytes.fromhex(KEY)) not in shown
+
+
+def test_secrets_are_made_once_and_only_for_their_owner(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path / "data")
+    first = load_secrets(settings)
+    assert load_secrets(settings) == first
+    assert len(first.operator_token) >= 32
+    assert len(first.master_key) == 32
+    for file in (OPERATOR_TOKEN_FILE, MASTER_KEY_FILE):
+        path = settings.data_dir / file
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert sorted(path.name for path in (tmp_path / "data/keys").iterdir()) == [
+        "master.key",
+        "operator.token",
+    ]
+
+
+def test_the_environment_comes_before_the_files(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, operator_token=TOKEN, master_key=bytes.fromhex(KEY))
+    secrets = load_secrets(settings)
+    assert (secrets.operator_token, secrets.master_key) == (TOKEN, bytes.fromhex(KEY))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o610])
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "operator.token"
+    load_or_create_secret(path)
+    path.chmod(mode)
+    with pytest.raises(StartupError, match="chmod 600"):
+        load_or_create_secret(path)
+
+
+def test_a_secret_behind_a_link_or_in_a_folder_is_refused(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    load_or_create_secret(real)
+    (tmp_path / "link").symlink_to(real)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "folder").mkdir(mode=0o700)
+    for name in ("link", "dangling", "folder"):
+        with pytest.raises(StartupError):
+            load_or_create_secret(tmp_path / name)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "value"), [(OPERATOR_TOKEN_FILE, "short"), (MASTER_KEY_FILE, "ab" * 31), (MASTER_KEY_FILE, "")]
+)
+def test_a_secret_file_with_a_value_that_does_not_fit_is_refused(
+    tmp_path: Path, file: Path, value: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir()
+    path.write_text(value)
+    path.chmod(0o600)
+    with pytest.raises(StartupError) as caught:
+        load_secrets(Settings(data_dir=tmp_path))
+    assert str(caught.value).startswith(f"{path}: ")
+    assert path.read_text() == value
+
+
+def test_processes_that_start_at_once_agree_on_one_secret(tmp_path: Path) -> None:
+    path, found = tmp_path / "keys" / "master.key", list[str]()
+    gate = threading.Barrier(8)
+
+    def start() -> None:
+        gate.wait()
+        found.append(load_or_create_secret(path))
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert set(found) == {path.read_text().strip()}
+    assert list(path.parent.iterdir()) == [path]
