@@ -2,7 +2,9 @@
 
 A commit costs one write to disk whatever it carries, so the committer takes all appends that wait and
 sends them together. An append that another process made stale fails its whole group; each member is then
-tried alone, so that one chain's conflict never costs another chain its answer.
+tried alone, so that one chain's conflict never costs another chain its answer. That is right only when the
+group certainly was not written: after a lost answer all members are told that nobody knows, since the same
+act appended again would be charged again (case P19).
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 import db.ledger
-from app.errors import UnavailableError
+from app.errors import StaleChainError, UnavailableError
 from db.errors import translate
 
 if TYPE_CHECKING:
@@ -142,8 +146,18 @@ class Committer:
 
 
 async def _commit(writer: _Writer, group: list[_Append]) -> None:
-    """Writes a group at once; when that fails, each member alone, so that it fails for its own reason."""
+    """Writes a group at once; when it was refused, each member alone, so that it fails for its own reason."""
     error = await writer.write([row for append in group for row in append.rows])
+    is_final = error is None or len(group) == 1 or not _surely_unwritten(error)
     for append in group:
-        alone = error if error is None or len(group) == 1 else await writer.write(append.rows)
-        append.settle(alone)
+        append.settle(error if is_final else await writer.write(append.rows))
+
+
+def _surely_unwritten(error: Exception) -> bool:
+    """Whether the statement certainly left nothing behind, so that its parts may be written again.
+
+    A lost connection or a time-out leaves it open; a lock that was not to be had is the server's own word.
+    """
+    if isinstance(error, StaleChainError) or not isinstance(error, UnavailableError):
+        return True
+    return isinstance(error.__cause__, asyncpg.LockNotAvailableError)
