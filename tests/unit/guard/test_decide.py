@@ -49,7 +49,7 @@ def test_an_allowed_action_is_charged_the_rules_cost() -> None:
     assert (c.state.spent, c.state.allowed, c.state.denied) == (2, 1, 0)
 
 
-@pytest.mark.parametrize(("declared", "charged"), [(None, 2), (0, 2), (2, 2), (7, 7)])
+@pytest.mark.parametrize(("declared", "charged"), [(None, 2), (0, 2), (1, 2), (2, 2), (3, 3)])
 def test_a_declared_cost_raises_the_charge_and_never_lowers_it(declared: int | None, charged: int) -> None:
     assert chain().ask("search", cost=declared) == Allowed("act-1", charged, 100 - charged)
 
@@ -147,6 +147,13 @@ def test_a_rate_of_zero_never_has_room() -> None:
     answer = denied(chain(rate_limit={"max_actions": 0, "window_secs": 1}).ask("look"))
     assert answer.retry_after_secs is None
     assert "retry_after_secs" not in answer.to_json()
+
+
+def test_retry_after_waits_for_as_many_as_are_too_many() -> None:
+    c = chain(rate_limit={"max_actions": 1, "window_secs": 10})
+    fuller = replace(c.state, recent=(START - 9 * SECOND, START - 5 * SECOND, START - 2 * SECOND))
+    act = decide.request(fuller, Ask("look"), agent_id=AGENT, log_uuid=LOG, actor=AGENT, now_us=START)
+    assert denied(act.answer).retry_after_secs == 8
 
 
 def test_whom_a_denial_terminates_is_not_told_to_wait() -> None:
