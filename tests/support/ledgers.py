@@ -213,13 +213,20 @@ async def next_rows(caller: Caller, *drafts: Draft, after: int = 0) -> list[Trai
     return [row_of(chain.id, record, keys.newest.public.key_id) for record in records]
 
 
+def one_writer(ledger: Ledger) -> None:
+    """Leaves the ledger one connection to write on, so that appends wait for each other and are grouped."""
+    del ledger._committer._idle[1:]
+
+
 def event(**payload: Any) -> Draft:
     """A draft that no guard minds."""
     return Draft(kind="event", payload=payload, actor="somebody else")
 
 
 @asynccontextmanager
-async def holding(admin_url: str, rows: Sequence[TrailRow]) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+async def holding(
+    admin_url: str, rows: Sequence[TrailRow]
+) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     """Another writer that has inserted ``rows`` and not committed yet; it rolls back at the end."""
     connection = await asyncpg.connect(admin_url)
     transaction = connection.transaction()

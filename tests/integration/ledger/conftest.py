@@ -38,14 +38,18 @@ async def second_ledger(ledger: Ledger, database: Database, clock: SetClock) -> 
 
 
 @pytest.fixture
-async def restarted(ledger: Ledger, pool: Pool, clock: SetClock) -> Opener:
+async def restarted(ledger: Ledger, pool: Pool, clock: SetClock) -> AsyncIterator[Opener]:
     """Opens a ledger that remembers nothing."""
     del ledger
+    opened = []
 
     async def opener() -> Ledger:
-        return await Ledger.open(pool, master_key=MASTER_KEY, clock=clock)
+        opened.append(await Ledger.open(pool, master_key=MASTER_KEY, clock=clock))
+        return opened[-1]
 
-    return opener
+    yield opener
+    for one in opened:
+        await one.close()
 
 
 @pytest.fixture

@@ -175,7 +175,11 @@ async def test_g15_two_ledgers_and_a_restart_say_the_same_as_the_rows(
         assert await caller.pending() == await agent.pending()
         dead = Caller(caller.ledger, "dead")
         assert json_of(await dead.ask())["reason"] == {"code": "terminated", "reason": "over"}
-    assert [json_of(await caller.ask("search"))["remaining"] for caller in (third, twin, agent)] == [38, 36, 34]
+    assert [json_of(await caller.ask("search"))["remaining"] for caller in (third, twin, agent)] == [
+        38,
+        36,
+        34,
+    ]
 
 
 async def test_g04_an_approval_counts_once(
