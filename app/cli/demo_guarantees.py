@@ -92,7 +92,7 @@ def _policy(play: Play) -> str | None:
     """What the policy says is what happens: allowed, held for a person, denied."""
     policy: dict[str, Any] = {
         "budget": 50,
-        "scar_limit": 1_000 if play.broken == "termination" else 12,
+        "scar_limit": 1_000 if play.broken == "termination" else 10,
         "tools": {"search": {"cost": 1}, "send_email": {"cost": 5, "requires_approval": True}},
     }
     if play.broken == "policy":

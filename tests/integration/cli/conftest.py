@@ -1,7 +1,110 @@
-"""``server``, ``servers`` and ``start_server``: running ``trails serve`` processes."""
+"""A database with two agents in it, and running ``trails serve`` processes."""
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from app.ledger import Ledger
+from db.pool import create_pool
+from tests.support.cli import Result, run_trails, verify
+from tests.support.ledgers import MASTER_KEY, Caller
+from tests.support.postgres import Database
 from tests.support.server import server, servers, start_server
 
 __all__ = ["server", "servers", "start_server"]
+
+TRAIL = "trails.agent_audit_trails"
+TRIGGERS = ("refuse_change_statement", "refuse_change_row", "check_append")
+
+
+class Trail(msgspec.Struct, frozen=True):
+    """A database with the chains of ``scout`` (a dozen records) and ``other`` (four) of the default tenant."""
+
+    database: Database
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of an auditor who has the master key and sees every tenant."""
+        return self.with_url(self.database.admin_url)
+
+    def with_url(self, url: str, *, master_key: bytes | None = MASTER_KEY) -> dict[str, str]:
+        """The environment of somebody else."""
+        env = {"TRAILS_DATABASE_URL": url, "TRAILS_DATA_DIR": str(self.folder / "data")}
+        return env if master_key is None else {**env, "TRAILS_MASTER_KEY": master_key.hex()}
+
+    def verify(self, *arguments: object, env: dict[str, str] | None = None) -> Result:
+        """``trails verify`` on the database, in its three forms."""
+        return verify(*arguments, env=self.env if env is None else env)
+
+    def trails(self, *arguments: object) -> Result:
+        """Any ``trails`` command on the database."""
+        return run_trails(*arguments, env=self.env)
+
+    def head(self, agent_id: str = "scout") -> str:
+        """The head of a chain as ``seq:hash``."""
+        row = self.fetch(
+            f"SELECT seq || ':' || hash FROM {TRAIL} WHERE agent_id = %s ORDER BY seq DESC LIMIT 1",  # noqa: S608
+            agent_id,
+        )
+        return str(row[0][0])
+
+    def fetch(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """A superuser's query."""
+        with psycopg.connect(self.database.admin_url) as connection:
+            return connection.execute(statement.encode(), arguments).fetchall()
+
+    def tamper(self, *statements: str, drop_checks: bool = False) -> None:
+        """A superuser's statements with all triggers off, which are switched on again afterwards."""
+        with psycopg.connect(self.database.admin_url) as connection:
+            connection.execute(f"ALTER TABLE {TRAIL} DISABLE TRIGGER ALL".encode())
+            connection.execute(b"ALTER TABLE trails.agents DISABLE TRIGGER ALL")
+            connection.execute(b"ALTER TABLE trails.signing_keys DISABLE TRIGGER ALL")
+            if drop_checks:
+                for name in self._checks(connection):
+                    connection.execute(f"ALTER TABLE {TRAIL} DROP CONSTRAINT {name}".encode())
+            for statement in statements:
+                connection.execute(statement.encode())
+            for table in ("agent_audit_trails", "agents", "signing_keys"):
+                for trigger in TRIGGERS[: 3 if table == "agent_audit_trails" else 2]:
+                    connection.execute(f"ALTER TABLE trails.{table} ENABLE ALWAYS TRIGGER {trigger}".encode())
+
+    def _checks(self, connection: psycopg.Connection[Any]) -> list[str]:
+        rows = connection.execute(
+            f"SELECT conname FROM pg_constraint WHERE conrelid = '{TRAIL}'::regclass AND contype = 'c'".encode()
+        )
+        return [row[0] for row in rows]
+
+
+@pytest.fixture
+def trail(database: Database, tmp_path: Path) -> Trail:
+    """A database with two agents."""
+    asyncio.run(_fill(database.app_url))
+    return Trail(database, tmp_path)
+
+
+async def _fill(url: str) -> None:
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        scout, other = Caller(ledger, "scout"), Caller(ledger, "other")
+        await scout.create(key="made once")
+        for number in range(4):
+            value = {
+                "q": f"ümlaut {number}",
+                "half": 0.5,
+                "tiny": 1e-7,
+                "huge": 1e300,
+                "long": 10**30,
+                "yes": True,
+            }
+            decision = await scout.ask("search", value, key=f"ask {number}")
+            await scout.report(decision.action_id, "failure" if number == 1 else "success", "done")
+        await other.create()
+        await other.ask("search")
+        await ledger.close()

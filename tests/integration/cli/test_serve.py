@@ -1,0 +1,272 @@
+"""``trails serve``, ``run`` and ``migrate``: what they refuse, and how they start and stop (cases P07, P38)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from db import migrate
+from tests.support.cli import run_trails
+from tests.support.postgres import APP_PASSWORD, Database
+from tests.support.server import MASTER_KEY, ROOT, ServerProcess, StartServer, service_environment
+
+
+def refusal(database_url: str, folder: Path, **env: str) -> str:
+    """What ``trails serve`` says when it refuses to start."""
+    server = ServerProcess(database_url, folder, env=env).start(ready=False)
+    assert server.wait() == 1, server.log
+    assert "Traceback" not in server.log
+    return server.log
+
+
+def execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def test_p07_a_superuser_is_refused(database: Database, tmp_path: Path) -> None:
+    assert "SUPERUSER" in refusal(database.admin_url, tmp_path)
+
+
+@pytest.mark.parametrize("power", ["BYPASSRLS", "CREATEROLE", "IN ROLE trails_owner"])
+def test_p07_a_role_that_could_see_or_change_too_much_is_refused(
+    database: Database, tmp_path: Path, power: str
+) -> None:
+    execute(database.admin_url, f"CREATE ROLE risky LOGIN {power} PASSWORD 'risky-password'")
+    try:
+        url = migrate.with_login(database.admin_url, "risky", "risky-password")
+        execute(database.admin_url, "GRANT trails_app TO risky")
+        assert "must not connect as this role" in refusal(url, tmp_path)
+    finally:
+        execute(database.admin_url, "DROP ROLE risky")
+
+
+def test_a_schema_that_is_behind_is_refused(
+    empty_database: Database, template: object, tmp_path: Path
+) -> None:
+    del template  # it makes the roles of the cluster
+    url = migrate.app_url(empty_database.admin_url, APP_PASSWORD)
+    assert "schema behind" in refusal(url, tmp_path)
+
+
+def test_p38_a_schema_that_is_ahead_is_refused(database: Database, tmp_path: Path) -> None:
+    execute(database.admin_url, "UPDATE trails.alembic_version SET version_num = '9999'")
+    assert "schema ahead" in refusal(database.app_url, tmp_path)
+
+
+def test_a_trigger_that_is_off_is_refused(database: Database, tmp_path: Path) -> None:
+    execute(database.admin_url, "ALTER TABLE trails.agent_audit_trails DISABLE TRIGGER check_append")
+    assert "check_append" in refusal(database.app_url, tmp_path)
+
+
+def test_a_database_that_is_away_is_said_without_its_password(tmp_path: Path) -> None:
+    log = refusal("postgresql://trails_app:secret-word@127.0.0.1:1/trails", tmp_path)
+    assert "database" in log
+    assert "secret-word" not in log
+
+
+def test_a_port_that_is_taken_is_said(database: Database, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert "cannot listen on" in refusal(database.app_url, tmp_path, TRAILS_BIND=bind)
+
+
+def test_another_master_key_is_refused(start_server: StartServer, database: Database, tmp_path: Path) -> None:
+    start_server().stop()
+    assert "master key" in refusal(database.app_url, tmp_path, TRAILS_MASTER_KEY="00" * 32)
+
+
+def test_it_serves_stops_cleanly_and_starts_again_on_the_same_records(server: ServerProcess) -> None:
+    with server.client() as http:
+        http.post("/v1/agents", json={"agent_id": "kept", "policy": None}).raise_for_status()
+    assert server.stop() == 0
+    assert server.log.count("Application shutdown complete") == 1
+    server.start()
+    with server.client() as http:
+        assert http.get("/v1/agents/kept").json()["head"]["seq"] == 0
+        assert "server" not in http.get("/healthz").headers
+    server.kill()
+    server.start()
+    with server.client() as http:
+        assert http.get("/v1/agents/kept/verify").json()["ok"] is True
+
+
+def test_several_worker_processes_share_one_port(start_server: StartServer) -> None:
+    server = start_server(arguments=("--workers", "2"))
+    with server.client() as http:
+        http.post("/v1/agents", json={"agent_id": "shared", "policy": None}).raise_for_status()
+    assert server.log.count("Application startup complete") == 2
+    assert server.stop() == 0
+
+
+def test_a_head_without_end_is_cut_off(server: ServerProcess) -> None:
+    host, _, port = server.base_url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        with pytest.raises(ConnectionError):
+            for _ in range(10_000):
+                connection.sendall(b"a" * 65_536)
+    assert httpx.get(f"{server.base_url}/healthz").status_code == 200
+
+
+# --- run ------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """A ``trails run`` process."""
+
+    def __init__(self, folder: Path, name: str, database_url: str = "", **env: str) -> None:
+        self.log_file = folder / f"{name}.log"
+        environment = {
+            **service_environment(database_url),
+            "TRAILS_DATA_DIR": str(folder / "data"),
+            "TRAILS_BIND": "127.0.0.1:0",
+            **env,
+        }
+        with self.log_file.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "app.cli", "run"], cwd=ROOT, stdout=log, stderr=log, env=environment
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text("utf-8")
+
+    def base_url(self) -> str:
+        """Waits until it serves."""
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and self.process.poll() is None:
+            found = [line for line in self.log.splitlines() if line.startswith("Lineage Trails is at ")]
+            if found and (url := found[0].rpartition(" ")[2]) and _ready(url):
+                return url
+            time.sleep(0.05)
+        raise AssertionError(self.log)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+def _ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture
+def derived_password_restored(database: Database) -> Iterator[None]:
+    """``trails run`` gives trails_app the password of its own master key; the other tests have theirs."""
+    yield
+    verifier = migrate.scram_verifier(APP_PASSWORD)
+    execute(database.admin_url, f"ALTER ROLE trails_app PASSWORD '{verifier}'")
+
+
+@pytest.mark.usefixtures("derived_password_restored")
+def test_p38_replicas_that_start_together_on_an_empty_database_all_serve(
+    empty_database: Database, tmp_path: Path
+) -> None:
+    runs = [Run(tmp_path, f"replica-{number}", empty_database.admin_url) for number in range(3)]
+    try:
+        urls = [run.base_url() for run in runs]
+        headers = {"Authorization": f"Bearer {ServerProcess.operator_token}"}
+        httpx.post(f"{urls[0]}/v1/agents", headers=headers, json={"agent_id": "one", "policy": None})
+        heads = [httpx.get(f"{url}/v1/agents/one", headers=headers).json()["head"] for url in urls]
+        assert heads[0] == heads[1] == heads[2]
+    finally:
+        codes = [run.stop() for run in runs]
+    assert codes == [0, 0, 0], [run.log for run in runs]
+    env = {"TRAILS_DATABASE_URL": empty_database.admin_url, "TRAILS_MASTER_KEY": MASTER_KEY}
+    assert run_trails("verify", "--quiet", env=env).code == 0
+
+
+@pytest.mark.usefixtures("derived_password_restored")
+def test_run_serves_as_the_restricted_role_and_sets_its_password_only_when_needed(
+    database: Database, tmp_path: Path
+) -> None:
+    first = Run(tmp_path, "first", database.admin_url)
+    first.base_url()
+    assert first.stop(signal.SIGINT) == 0
+    stored = _stored_password(database)
+    second = Run(tmp_path, "second", database.admin_url)
+    second.base_url()
+    with psycopg.connect(database.admin_url) as connection:
+        users = connection.execute(
+            "SELECT DISTINCT usename FROM pg_stat_activity WHERE application_name = 'trails'"
+            " AND datname = current_database()"
+        ).fetchall()
+    assert second.stop() == 0
+    assert users == [("trails_app",)]
+    assert _stored_password(database) == stored
+
+
+def _stored_password(database: Database) -> str:
+    with psycopg.connect(database.admin_url) as connection:
+        row = connection.execute("SELECT rolpassword FROM pg_authid WHERE rolname = 'trails_app'").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_run_uses_a_restricted_url_as_it_is(database: Database, tmp_path: Path) -> None:
+    run = Run(tmp_path, "restricted", database.app_url)
+    run.base_url()
+    assert run.stop() == 0
+
+
+def test_a_first_start_needs_nothing_and_the_second_finds_everything(tmp_path: Path) -> None:
+    secrets = {"TRAILS_MASTER_KEY": "", "TRAILS_OPERATOR_TOKEN": ""}
+    first = Run(tmp_path, "first", **secrets)
+    try:
+        url = first.base_url()
+        token_file = tmp_path / "data/keys/operator.token"
+        assert str(token_file) in first.log
+        token = token_file.read_text().strip()
+        assert token not in first.log
+        assert stat.S_IMODE(os.stat(token_file).st_mode) == 0o600
+        headers = {"Authorization": f"Bearer {token}"}
+        httpx.post(
+            f"{url}/v1/agents", headers=headers, json={"agent_id": "kept", "policy": None}
+        ).raise_for_status()
+        env = {"TRAILS_DATA_DIR": str(tmp_path / "data")}
+        verified = run_trails("verify", env=env)
+        assert (verified.code, "default/kept" in verified.out) == (0, True)
+    finally:
+        assert first.stop(signal.SIGINT) == 0
+    assert run_trails("verify", env=env).code == 5  # the embedded server stopped with it
+    second = Run(tmp_path, "second", **secrets)
+    try:
+        assert httpx.get(f"{second.base_url()}/v1/agents/kept", headers=headers).status_code == 200
+    finally:
+        assert second.stop() == 0
+
+
+# --- migrate --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("derived_password_restored")
+def test_migrate_makes_an_empty_database_ready_and_does_nothing_twice(
+    empty_database: Database, tmp_path: Path
+) -> None:
+    env = {"TRAILS_DATABASE_URL": empty_database.admin_url, "TRAILS_DATA_DIR": str(tmp_path)}
+    assert run_trails("migrate", env=env).code == 0
+    assert run_trails("migrate", env=env).code == 0
+    assert run_trails("verify", "--quiet", env=env).code == 4
+
+
+def test_migrate_needs_a_privileged_role_and_says_so(database: Database, tmp_path: Path) -> None:
+    env = {"TRAILS_DATABASE_URL": database.app_url, "TRAILS_DATA_DIR": str(tmp_path)}
+    result = run_trails("migrate", env=env)
+    assert result.code == 1
+    assert "may not migrate" in result.err

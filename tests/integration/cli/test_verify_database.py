@@ -1,0 +1,387 @@
+"""``trails verify`` on a database that a superuser tampered with (cases C18, C20 to C23, C31)."""
+
+# ruff: noqa: S608  statements of somebody who tampers, made of constants
+
+from __future__ import annotations
+
+import hashlib
+
+import psycopg
+import pytest
+
+from app.chain.keys import SigningKey, seal_secret
+from app.chain.link import seal
+from app.chain.record import Draft, Head, parse_timestamp
+from app.chain.strict import parse
+from tests.integration.cli.conftest import TRAIL, Trail
+from tests.support.cli import faults, run_trails
+from tests.support.postgres import Database
+
+SCOUT = "agent_id = 'scout'"
+REHASH = "encode(sha256(convert_to(E'lineage-audit-v1\\n' || {}, 'UTF8')), 'hex')"
+
+
+def records(trail: Trail) -> int:
+    return int(trail.fetch(f"SELECT count(*) FROM {TRAIL}")[0][0])
+
+
+def test_c21_a_clean_database_is_verified_and_says_how_far(trail: Trail) -> None:
+    result = trail.verify()
+    assert result.code == 0, result
+    assert result.json["checked"] == records(trail)
+    assert [chain["agent_id"] for chain in result.json["chains"]] == ["other", "scout"]
+    assert result.json["completeness"].startswith("complete up to what this database knows")
+
+
+def test_c23_without_any_key_the_signer_is_only_self_declared(trail: Trail) -> None:
+    keyless = trail.with_url(trail.database.admin_url, master_key=None)
+    assert trail.verify(env=keyless).code == 6
+    key = trail.verify().json["chains"][0]["public_key"]
+    assert trail.verify("--public-key", key, env=keyless).code == 0
+    other = SigningKey.from_raw(bytes(32)).public.hex
+    assert trail.verify("--public-key", other, env=keyless).code == 1
+
+
+def test_another_installations_master_key_could_not_check(trail: Trail) -> None:
+    result = trail.verify(env=trail.with_url(trail.database.admin_url, master_key=bytes(32)))
+    assert result.code == 5
+    assert "master key" in result.json["findings"][0]["reason"]
+
+
+def test_c31_a_flipped_byte_in_the_text_is_named(trail: Trail) -> None:
+    trail.tamper(
+        f"UPDATE {TRAIL} SET signed_text = replace(signed_text, 'ümlaut 2', 'ümlaut 3')"
+        f" WHERE {SCOUT} AND seq = 9",
+        drop_checks=True,
+    )
+    result = trail.verify()
+    assert result.code == 1
+    assert faults(result) == [(9, "content")]
+    assert any("trail_hash" in finding["what"] for finding in result.json["findings"])
+
+
+def test_c31_a_record_rewritten_with_its_hash_is_named_although_the_catalog_is_clean(trail: Trail) -> None:
+    changed = "replace(signed_text, 'ümlaut 2', 'ümlaut 3')"
+    trail.tamper(
+        f"UPDATE {TRAIL} SET signed_text = {changed}, hash = {REHASH.format(changed)} WHERE {SCOUT} AND seq = 9"
+    )
+    result = trail.verify()
+    assert (result.code, faults(result), result.json["findings"]) == (1, [(9, "signature")], [])
+
+
+def test_c31_a_missing_record_is_one_gap(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 5")
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(5, "order")])
+
+
+def test_c31_a_replaced_signature_is_named(trail: Trail) -> None:
+    trail.tamper(
+        f"UPDATE {TRAIL} SET signature = (SELECT signature FROM {TRAIL} WHERE {SCOUT} AND seq = 3)"
+        f" WHERE {SCOUT} AND seq = 4"
+    )
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(4, "signature")])
+
+
+def test_c31_two_texts_that_changed_places_are_named(trail: Trail) -> None:
+    columns = "signed_text, hash, signature, kind, actor, prev_hash, session_id, created_at, idempotency_key"
+    pairs = ", ".join(f"{name} = o.{name}" for name in columns.split(", "))
+    trail.tamper(
+        f"UPDATE {TRAIL} AS t SET {pairs} FROM (SELECT * FROM {TRAIL}) AS o"
+        f" WHERE t.{SCOUT} AND o.{SCOUT} AND t.seq IN (5, 6) AND o.seq = 11 - t.seq",
+        drop_checks=True,
+    )
+    result = trail.verify()
+    assert result.code == 1
+    assert faults(result)[0] == (5, "order")
+
+
+def test_c31_a_second_record_at_one_seq_is_a_fork(trail: Trail) -> None:
+    columns = (
+        "tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at, prev_hash, hash, signature"
+    )
+    columns += ", key_id, signed_text"
+    trail.tamper(
+        f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_pkey",
+        f"INSERT INTO {TRAIL} ({columns}) SELECT {columns} FROM {TRAIL} WHERE {SCOUT} AND seq = 5",
+        drop_checks=True,
+    )
+    result = trail.verify()
+    assert result.code == 1
+    assert (5, "fork") in faults(result)
+
+
+@pytest.mark.parametrize("keep_registry_row", [True, False])
+def test_c18_a_chain_without_records_is_an_error(trail: Trail, *, keep_registry_row: bool) -> None:
+    heads = trail.folder / "heads.txt"
+    assert trail.trails("verify", "--save-heads", heads).code == 0
+    trail.tamper(
+        f"DELETE FROM {TRAIL} WHERE {SCOUT}",
+        *([] if keep_registry_row else [f"DELETE FROM trails.agents WHERE {SCOUT}"]),
+    )
+    if keep_registry_row:
+        result = trail.verify()
+        assert result.code == 1
+        assert (0, "order") in faults(result)
+    else:
+        # No reading of the database can know: the head that was kept does.
+        assert trail.verify().code == 0
+        result = trail.verify("--heads", heads)
+        assert result.code == 3
+        assert "incomplete" in [chain["verdict"] for chain in result.json["chains"]]
+
+
+def test_c18_rows_of_a_chain_that_the_registry_does_not_name_are_an_error(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM trails.agents WHERE {SCOUT}")
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(0, "mirror")])
+    assert result.json["checked"] == records(trail)
+
+
+def test_c18_a_cut_tail_is_found_by_a_checkpoint_alone(trail: Trail) -> None:
+    head = trail.head()
+    trail.tamper(
+        f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq > (SELECT max(seq) - 3 FROM {TRAIL} WHERE {SCOUT})"
+    )
+    alone = trail.verify()
+    assert alone.code == 0
+    assert "only a head kept elsewhere" in alone.json["completeness"]
+    result = trail.verify("--agent", "scout", "--checkpoint", head)
+    assert result.code == 3
+    assert result.json["chains"][0]["missing_checkpoints"] == [int(head.partition(":")[0])]
+
+
+def test_c18_a_checkpoint_with_another_hash_is_tampering(trail: Trail) -> None:
+    assert trail.verify("--agent", "scout", "--checkpoint", trail.head()).code == 0
+    other = trail.head().partition(":")[0] + ":" + "0" * 64
+    assert trail.verify("--agent", "scout", "--checkpoint", other).code == 1
+
+
+def test_a_checkpoint_for_the_whole_database_has_to_name_its_chain(trail: Trail) -> None:
+    assert trail.trails("verify", "--checkpoint", trail.head()).code == 2
+
+
+def test_c23_a_chain_signed_anew_with_the_attackers_key_is_tampered(trail: Trail) -> None:
+    sign_again(trail, SigningKey.from_raw(hashlib.sha256(b"attacker").digest()), plant_key=False)
+    result = trail.verify()
+    assert result.code == 1
+    assert (0, "signature") in faults(result)
+
+
+def test_c23_an_attackers_key_planted_in_the_registry_is_tampering_too(trail: Trail) -> None:
+    sign_again(trail, SigningKey.from_raw(hashlib.sha256(b"attacker").digest()), plant_key=True)
+    result = trail.verify()
+    assert result.code == 1
+    assert "signing key" in [finding["what"] for finding in result.json["findings"]]
+    assert (0, "signature") in faults(result)
+
+
+def sign_again(trail: Trail, key: SigningKey, *, plant_key: bool) -> None:
+    """Re-signs scout's whole chain, links and hashes included, so that only the key is wrong."""
+    rows = trail.fetch(f"SELECT seq, signed_text, tenant_id FROM {TRAIL} WHERE {SCOUT} ORDER BY seq")
+    statements, head = [], None
+    for seq, text, _ in rows:
+        fields = parse(text.encode()).value
+        assert isinstance(fields, dict)
+        payload = {**fields["payload"], "public_key": key.public.hex} if seq == 0 else fields["payload"]
+        draft = Draft(fields["kind"], payload, fields["actor"])
+        at_us = parse_timestamp(fields["timestamp"])
+        sealed = seal(draft, head, at_us, key)
+        head = Head(sealed.seq, sealed.hash, sealed.timestamp_us)
+        quoted = sealed.text.replace("'", "''")
+        statements.append(
+            f"UPDATE {TRAIL} SET signed_text = '{quoted}', hash = '{sealed.hash}',"
+            f" prev_hash = '{sealed.prev_hash}', signature = '{sealed.signature}',"
+            f" key_id = '{key.public.key_id}' WHERE {SCOUT} AND seq = {seq}"
+        )
+    if plant_key:
+        sealed_secret = seal_secret(bytes(32), bytes(32), context=b"any", nonce=bytes(12)).hex()
+        statements.append(
+            "INSERT INTO trails.signing_keys SELECT tenant_id, "
+            f"'{key.public.key_id}', '{key.public.hex}', '\\x{sealed_secret}', now() FROM trails.tenants"
+        )
+    trail.tamper(*statements)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("agent_id = 'other'", "agent_id"),
+        ("created_at = created_at + interval '1 microsecond'", "created_at"),
+        ("created_at = 'infinity'", "created_at"),
+        ("created_at = '4713-01-01 BC'", "created_at"),
+        ("session_id = gen_random_uuid()", "session_id"),
+        ("key_id = repeat('0', 16)", "key_id"),
+        ("idempotency_key = NULL", "idempotency_key"),
+        ("kind = 'scar'", "kind"),
+        ("actor = 'somebody'", "actor"),
+        ("prev_hash = repeat('0', 64)", "prev_hash"),
+    ],
+)
+def test_a_column_that_says_something_else_than_the_text_is_named(
+    trail: Trail, change: str, named: str
+) -> None:
+    trail.tamper(f"UPDATE {TRAIL} SET {change} WHERE {SCOUT} AND seq = 2", drop_checks=True)
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(2, "mirror")])
+    assert named in result.json["chains"][1]["faults"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "trace_data - 'cost'",
+        "jsonb_set(trace_data, '{cost}', 'true')",
+        "jsonb_set(trace_data, '{input,half}', '0.50000000000000000001')",
+        "jsonb_set(trace_data, '{input,long}', '1000000000000000000000000000001')",
+        "NULL",
+    ],
+)
+def test_a_payload_column_that_is_no_longer_generated_is_compared_exactly(trail: Trail, value: str) -> None:
+    trail.tamper(
+        f"ALTER TABLE {TRAIL} ALTER COLUMN trace_data DROP EXPRESSION",
+        f"ALTER TABLE {TRAIL} ALTER COLUMN trace_data DROP NOT NULL",
+        f"UPDATE {TRAIL} SET trace_data = {value} WHERE {SCOUT} AND seq = 2",
+        drop_checks=True,
+    )
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(2, "mirror")])
+    assert "trace_data" in result.json["chains"][1]["faults"][0]["reason"]
+
+
+def test_an_identifier_that_is_no_longer_derived_is_named(trail: Trail) -> None:
+    trail.tamper(
+        f"ALTER TABLE {TRAIL} ALTER COLUMN id DROP EXPRESSION",
+        f"UPDATE {TRAIL} SET id = 7 WHERE {SCOUT} AND seq = 2",
+    )
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(2, "mirror")])
+
+
+def test_a_text_that_is_null_is_a_fault_and_no_crash(trail: Trail) -> None:
+    trail.tamper(
+        f"ALTER TABLE {TRAIL} ALTER COLUMN trace_data DROP EXPRESSION",
+        f"ALTER TABLE {TRAIL} ALTER COLUMN signed_text DROP NOT NULL",
+        f"UPDATE {TRAIL} SET signed_text = NULL WHERE {SCOUT} AND seq = 2",
+        drop_checks=True,
+    )
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(2, "mirror")])
+
+
+@pytest.mark.parametrize(
+    "change", ["guarded = NOT guarded", "created_at = now() + interval '1 day'", "agent_id = 'renamed'"]
+)
+def test_a_registry_that_says_something_else_than_the_chain_is_an_error(trail: Trail, change: str) -> None:
+    trail.tamper(f"UPDATE trails.agents SET {change} WHERE {SCOUT}")
+    result = trail.verify()
+    assert result.code == 1
+    assert faults(result)[0][1] == "mirror"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"ALTER TABLE {TRAIL} DISABLE TRIGGER check_append",
+        f"ALTER TABLE {TRAIL} ENABLE TRIGGER refuse_change_row",
+        f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_mirror",
+        f"ALTER TABLE {TRAIL} DISABLE ROW LEVEL SECURITY",
+        f"CREATE POLICY everybody ON {TRAIL} USING (true)",
+        f"CREATE RULE quietly AS ON DELETE TO {TRAIL} DO INSTEAD NOTHING",
+        "CREATE OR REPLACE FUNCTION trails.check_append_v1() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'",
+    ],
+)
+def test_a_catalog_that_is_not_as_the_migrations_made_it_is_tampering(trail: Trail, statement: str) -> None:
+    execute(trail, statement)
+    result = trail.verify()
+    assert result.code == 1
+    assert all(chain["verdict"] == "verified" for chain in result.json["chains"])
+    assert result.json["findings"][0]["what"].startswith("catalog: ")
+
+
+def execute(trail: Trail, statement: str) -> None:
+    with psycopg.connect(trail.database.admin_url) as connection:
+        connection.execute(statement.encode())
+
+
+def test_c20_what_is_not_there_is_nothing_to_verify(trail: Trail) -> None:
+    for arguments in (
+        ["--agent", "scuot"],
+        ["--tenant", "defualt"],
+        ["--agent", "scout", "--tenant", "no-such"],
+    ):
+        result = trail.verify(*arguments)
+        assert (result.code, result.json["checked"]) == (4, 0), arguments
+
+
+def test_c20_an_empty_database_is_nothing_to_verify(database: Database, empty_database: Database) -> None:
+    for url in (database.admin_url, empty_database.admin_url):
+        result = run_trails("verify", "--json", env={"TRAILS_DATABASE_URL": url})
+        assert (result.code, result.json["checked"]) == (4, 0)
+
+
+def test_c21_a_database_that_is_away_could_not_be_checked(trail: Trail) -> None:
+    away = "postgresql://trails_app:secret-word@127.0.0.1:1/trails"
+    result = trail.verify(env=trail.with_url(away))
+    assert (result.code, result.json["checked"]) == (5, 0)
+    assert "secret-word" not in result.out
+
+
+def test_c21_a_newer_schema_could_not_be_checked(trail: Trail) -> None:
+    execute(trail, "UPDATE trails.alembic_version SET version_num = '9999'")
+    result = trail.verify()
+    assert result.code == 5
+    assert "schema ahead" in result.json["findings"][0]["reason"]
+
+
+def test_c22_one_broken_chain_decides_and_all_are_listed(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 5")
+    result = trail.verify()
+    assert [chain["verdict"] for chain in result.json["chains"]] == ["verified", "tampered"]
+    assert result.code == 1
+    assert trail.verify("--agent", "other").code == 0
+
+
+def test_under_row_security_it_says_what_it_could_see(trail: Trail) -> None:
+    result = trail.verify(env=trail.with_url(trail.database.app_url))
+    assert (result.code, result.json["checked"]) == (0, records(trail))
+    assert "only tenant default" in result.json["notes"][0]
+
+
+def test_an_index_that_hides_rows_hides_nothing_from_it(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 5")
+    execute(trail, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'trails.trail_pkey'::regclass")
+    assert (5, "order") in faults(trail.verify())
+
+
+def test_an_export_verifies_and_leaves_no_half_file(trail: Trail) -> None:
+    out, head_file = trail.folder / "scout.jsonl", trail.folder / "head"
+    exported = trail.trails("export", "scout", "--out", out, "--head-file", head_file)
+    assert exported.code == 0
+    assert trail.head() in exported.err
+    assert head_file.read_text() == trail.head() + "\n"
+    key = trail.verify().json["chains"][1]["public_key"]
+    assert trail.verify(out, "--public-key", key, "--checkpoint", trail.head()).code == 0
+    assert trail.trails("export", "nobody", "--out", trail.folder / "nobody.jsonl").code == 1
+    assert sorted(path.name for path in trail.folder.iterdir()) == ["head", "scout.jsonl"]
+
+
+def test_an_export_to_standard_output_is_the_same_bytes(trail: Trail) -> None:
+    out = trail.folder / "scout.jsonl"
+    trail.trails("export", "scout", "--out", out)
+    assert trail.trails("export", "scout", "--out", "-").out == out.read_text("utf-8")
+
+
+def test_the_records_of_an_agent_are_shown(trail: Trail) -> None:
+    shown = trail.trails("show", "scout", "--limit", "3")
+    assert shown.code == 0
+    assert "action_requested" in shown.out
+    assert (
+        len(trail.trails("show", "scout", "--json").out.splitlines()) == int(trail.head().split(":")[0]) + 1
+    )
+
+
+def test_verifying_makes_no_file(trail: Trail) -> None:
+    trail.verify()
+    assert not list(trail.folder.iterdir())

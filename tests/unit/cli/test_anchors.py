@@ -1,0 +1,61 @@
+"""Heads kept elsewhere: how they are written, and to which chain they belong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from app.cli.anchors import Anchor, checkpoints, parse_checkpoint, read_heads
+
+HASH = "ab" * 32
+UUID = "6a07e448-31e4-4527-8d9b-1c672733f821"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", f":{HASH}", f"01:{HASH}", f"-1:{HASH}", f"1:{HASH.upper()}", f"1:{HASH}0"]
+)
+def test_a_checkpoint_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="SEQ:HASH"):
+        parse_checkpoint(text)
+
+
+def test_a_heads_file_names_chains_in_three_ways_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "heads.txt"
+    file.write_text(
+        f"# kept on Monday\n\n1:{HASH}\n2:{HASH} {UUID} acme/scout\n3:{HASH} acme/scout\n4:{HASH} scout\n"
+    )
+    assert read_heads(file) == [
+        Anchor(1, HASH),
+        Anchor(2, HASH, log_uuid=UUID),
+        Anchor(3, HASH, tenant="acme", agent_id="scout"),
+        Anchor(4, HASH, agent_id="scout"),
+    ]
+
+
+def test_a_bad_line_of_a_heads_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "heads.txt"
+    file.write_text(f"1:{HASH}\nnonsense\n")
+    with pytest.raises(click.BadParameter, match="line 2"):
+        read_heads(file)
+
+
+@pytest.mark.parametrize(
+    ("anchor", "belongs"),
+    [
+        (Anchor(1, HASH), True),
+        (Anchor(1, HASH, log_uuid=UUID), True),
+        (Anchor(1, HASH, log_uuid="other"), False),
+        (Anchor(1, HASH, tenant="acme", agent_id="scout"), True),
+        (Anchor(1, HASH, tenant="other", agent_id="scout"), False),
+        (Anchor(1, HASH, agent_id="other"), False),
+    ],
+)
+def test_a_head_belongs_to_the_chain_that_it_names(anchor: Anchor, belongs: bool) -> None:  # noqa: FBT001
+    assert anchor.belongs_to(tenant="acme", agent_id="scout", log_uuid=UUID) is belongs
+
+
+def test_contradicting_heads_are_refused() -> None:
+    with pytest.raises(click.BadParameter, match="different hashes"):
+        checkpoints([Anchor(1, HASH), Anchor(1, "cd" * 32)])
