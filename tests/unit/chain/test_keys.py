@@ -127,6 +127,14 @@ def test_c26_a_signature_has_exactly_one_accepted_text() -> None:
             ONE.public.verify(HASH, text)
 
 
+def test_c26_the_canonical_rule_is_ours_and_not_left_to_the_library() -> None:
+    signature = ONE.sign(HASH)
+    s = int.from_bytes(bytes.fromhex(signature[64:]), "little")
+    for altered in (s + ED25519_ORDER, ED25519_ORDER, 2**256 - 1):
+        with pytest.raises(SignatureError, match="not canonical"):
+            ONE.public.verify(HASH, signature[:64] + altered.to_bytes(32, "little").hex())
+
+
 def test_every_flipped_bit_of_a_signature_is_found() -> None:
     signature = bytes.fromhex(ONE.sign(HASH))
     for bit in range(512):
