@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-import asyncpg
 import msgspec
 
 import db.ledger
@@ -15,7 +14,7 @@ from app.chain.keys import SigningKey
 from app.chain.link import seal
 from app.chain.record import Draft, Head, VerifiedRecord, hash_text
 from db.ledger import ChainRow, SigningKeyRow, TenantRow, TrailRow
-from db.pool import Pool
+from db.pool import Connection, Pool
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START_US = 1_790_000_000_123_456
@@ -49,7 +48,13 @@ class Maker:
         }
         return self.row("genesis", payload)
 
-    def row(self, kind: str = "event", /, payload: dict[str, Any] | None = None, **changes: Any) -> TrailRow:
+    def row(
+        self,
+        kind: str = "event",
+        /,
+        payload: dict[str, Any] | None = None,
+        **changes: Any,  # noqa: ANN401  any column
+    ) -> TrailRow:
         """The next row; ``changes`` replaces columns afterwards."""
         at_us = START_US if self.head is None else self.head.timestamp_us + 1_000_000
         record = seal(Draft(kind, payload if payload is not None else {"n": 1}, "bot"), self.head, at_us, KEY)
@@ -82,7 +87,7 @@ class Maker:
         )
 
 
-def resealed(row: TrailRow, **fields: Any) -> TrailRow:
+def resealed(row: TrailRow, **fields: Any) -> TrailRow:  # noqa: ANN401  any JSON value
     """``row`` with other fields in its signed text (not in its columns), hashed and signed again."""
     members = msgspec.json.decode(row.signed_text) | fields
     text = canonical(members)
@@ -106,6 +111,6 @@ async def started_chain(pool: Pool, tenant_id: UUID, agent_id: str = "agent-1", 
     return maker
 
 
-async def count(connection: asyncpg.Connection) -> int:
-    """All rows of the trail, as superuser."""
-    return int(await connection.fetchval("SELECT count(*) FROM trails.agent_audit_trails"))
+async def count(connection: Connection, table: str = "agent_audit_trails") -> int:
+    """The rows of a table that ``connection`` sees."""
+    return int(await connection.fetchval(f"SELECT count(*) FROM trails.{table}"))  # noqa: S608  a table of ours

@@ -8,7 +8,7 @@ import pytest
 from app.errors import StartupError
 from db.checks import check_role
 from tests.support.postgres import Database
-from tests.support.rows import Maker, count
+from tests.support.rows import count
 
 TABLES = ("agent_audit_trails", "agents", "signing_keys", "tenants")
 
@@ -35,8 +35,9 @@ WHEN MATCHED THEN UPDATE SET guarded = false
 
 @pytest.mark.parametrize("role", ["owner", "superuser"])
 @pytest.mark.parametrize("table", TABLES)
+@pytest.mark.usefixtures("maker")
 async def test_p01_owner_and_superuser_are_refused_by_the_rule(
-    admin: asyncpg.Connection, owner: asyncpg.Connection, maker: Maker, role: str, table: str
+    admin: asyncpg.Connection, owner: asyncpg.Connection, role: str, table: str
 ) -> None:
     connection = owner if role == "owner" else admin
     before = await count(admin)
@@ -49,17 +50,17 @@ async def test_p01_owner_and_superuser_are_refused_by_the_rule(
 
 
 @pytest.mark.parametrize("statement", [UPSERT, MERGE])
-async def test_p01_upserts_and_merges_are_refused(
-    admin: asyncpg.Connection, maker: Maker, statement: str
-) -> None:
+@pytest.mark.usefixtures("maker")
+async def test_p01_upserts_and_merges_are_refused(admin: asyncpg.Connection, statement: str) -> None:
     with pytest.raises(asyncpg.PostgresError) as caught:
         await admin.execute(statement)
     assert caught.value.sqlstate == "TR001"
 
 
 @pytest.mark.parametrize("table", TABLES)
+@pytest.mark.usefixtures("maker")
 async def test_p01_the_service_has_no_privilege_to_change_anything(
-    admin: asyncpg.Connection, app: asyncpg.Connection, maker: Maker, table: str
+    admin: asyncpg.Connection, app: asyncpg.Connection, table: str
 ) -> None:
     before = await count(admin)
     for change in (*CHANGES, UPSERT, MERGE):
@@ -68,9 +69,8 @@ async def test_p01_the_service_has_no_privilege_to_change_anything(
     assert await count(admin) == before > 0
 
 
-async def test_p01_a_row_trigger_stands_behind_the_statement_trigger(
-    admin: asyncpg.Connection, maker: Maker
-) -> None:
+@pytest.mark.usefixtures("maker")
+async def test_p01_a_row_trigger_stands_behind_the_statement_trigger(admin: asyncpg.Connection) -> None:
     """Replication applies rows without statements, so that the rows need a guard of their own."""
     await admin.execute("ALTER TABLE trails.agent_audit_trails DISABLE TRIGGER refuse_change_statement")
     for change in (
@@ -90,8 +90,7 @@ P03_ATTEMPTS = (
     "DROP TRIGGER check_append ON trails.agent_audit_trails",
     "DROP POLICY app_reads ON trails.agent_audit_trails",
     "CREATE POLICY mine ON trails.agent_audit_trails USING (true)",
-    "CREATE OR REPLACE FUNCTION trails.check_append_v1() RETURNS trigger LANGUAGE plpgsql"
-    " AS 'BEGIN RETURN NULL; END'",
+    "CREATE OR REPLACE FUNCTION trails.check_append_v1() RETURNS trigger LANGUAGE sql AS ''",
     "ALTER FUNCTION trails.check_append_v1() OWNER TO trails_app",
     "DROP FUNCTION trails.refuse_change_v1() CASCADE",
     "ALTER TABLE trails.agent_audit_trails OWNER TO trails_app",
@@ -101,8 +100,7 @@ P03_ATTEMPTS = (
     "DROP SCHEMA trails CASCADE",
     "SET session_replication_role = replica",
     "CREATE RULE forget AS ON INSERT TO trails.agent_audit_trails DO INSTEAD NOTHING",
-    "CREATE TRIGGER forget BEFORE INSERT ON trails.agent_audit_trails"
-    " FOR EACH ROW EXECUTE FUNCTION trails.refuse_change_v1()",
+    "CREATE TRIGGER forget BEFORE INSERT ON trails.agents EXECUTE FUNCTION trails.refuse_change_v1()",
     "CREATE TABLE trails.mine (n integer)",
     "CREATE TABLE trails.child () INHERITS (trails.agent_audit_trails)",
     "CREATE TEMP TABLE agent_audit_trails (n integer)",
@@ -183,4 +181,4 @@ async def test_p07_the_service_refuses_to_be_owner_or_superuser(
 async def login(database: Database, role: str) -> asyncpg.Connection:
     server = database.server
     name = database.admin_url.rpartition("/")[2]
-    return await asyncpg.connect(host=server.host, port=server.port, user=role, password="x", database=name)
+    return await asyncpg.connect(host=server.host, port=server.port, user=role, password="x", database=name)  # noqa: S106

@@ -7,7 +7,6 @@ import pytest
 
 from app.errors import StartupError
 from db.checks import check_catalog, check_server, check_start
-from tests.support.postgres import Database
 
 TRAIL = "trails.agent_audit_trails"
 
@@ -26,13 +25,17 @@ MEDDLING = {
         "trigger agents.refuse_change_row",
     ),
     "trigger added": (
-        "CREATE FUNCTION trails.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
-        f"CREATE TRIGGER swallow BEFORE INSERT ON {TRAIL} FOR EACH ROW EXECUTE FUNCTION trails.f()",
+        (
+            "CREATE FUNCTION trails.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+            f"CREATE TRIGGER swallow BEFORE INSERT ON {TRAIL} FOR EACH ROW EXECUTE FUNCTION trails.f()"
+        ),
         "trigger agent_audit_trails.swallow",
     ),
     "function replaced": (
-        "CREATE OR REPLACE FUNCTION trails.check_append_v1() RETURNS trigger LANGUAGE plpgsql"
-        " SET search_path = pg_catalog SET enable_seqscan = off AS 'BEGIN RETURN NULL; END'",
+        (
+            "CREATE OR REPLACE FUNCTION trails.check_append_v1() RETURNS trigger LANGUAGE plpgsql"
+            " SET search_path = pg_catalog SET enable_seqscan = off AS 'BEGIN RETURN NULL; END'"
+        ),
         "function check_append_v1()",
     ),
     "function with another search path": (
@@ -48,13 +51,17 @@ MEDDLING = {
         "constraint agent_audit_trails.trail_hash",
     ),
     "CHECK that says nothing": (
-        f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_mirror;"
-        f"ALTER TABLE {TRAIL} ADD CONSTRAINT trail_mirror CHECK (true)",
+        (
+            f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_mirror;"
+            f"ALTER TABLE {TRAIL} ADD CONSTRAINT trail_mirror CHECK (true)"
+        ),
         "constraint agent_audit_trails.trail_mirror",
     ),
     "CHECK not validated": (
-        f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_seq_range;"
-        f"ALTER TABLE {TRAIL} ADD CONSTRAINT trail_seq_range CHECK (seq >= 0) NOT VALID",
+        (
+            f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_seq_range;"
+            f"ALTER TABLE {TRAIL} ADD CONSTRAINT trail_seq_range CHECK (seq >= 0) NOT VALID"
+        ),
         "constraint agent_audit_trails.trail_seq_range",
     ),
     "primary key dropped": (
@@ -135,9 +142,7 @@ async def test_an_index_more_and_a_reader_more_are_the_administrators_own(
     assert await check_catalog(app) == []
 
 
-async def test_names_that_hide_the_catalogs_do_not_deceive_the_check(
-    admin: asyncpg.Connection, database: Database
-) -> None:
+async def test_names_that_hide_the_catalogs_do_not_deceive_the_check(admin: asyncpg.Connection) -> None:
     """A function of the same name in the search path of the connection is not what the check calls."""
     await admin.execute("CREATE SCHEMA liar; CREATE TABLE liar.pg_trigger (n integer)")
     await admin.execute(f"ALTER TABLE {TRAIL} DISABLE TRIGGER check_append")

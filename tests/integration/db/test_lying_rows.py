@@ -6,6 +6,7 @@ word. Each lie is otherwise whole: hashed, signed, linked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,13 +16,13 @@ import msgspec
 import pytest
 
 import db.ledger
-from db.ledger import TrailRow
+from db.ledger import ChainRow, TrailRow
 from db.pool import Pool
 from tests.support.rows import Maker, count, resealed, started_chain
 
 OTHER_HASH = "ab" * 32
 
-COLUMN_LIES = {
+COLUMN_LIES: dict[str, tuple[str, dict[str, Any]]] = {
     "seq": ("trail_mirror", {"seq": 4}),
     "kind": ("trail_mirror", {"kind": "outcome"}),
     "actor": ("trail_mirror", {"actor": "someone-else"}),
@@ -91,10 +92,13 @@ async def test_an_idempotency_key_is_a_hash(admin: asyncpg.Connection, maker: Ma
     assert await refused(admin, row) == "trail_idempotency_format"
 
 
-async def test_the_mirror_cannot_be_written(admin: asyncpg.Connection, maker: Maker) -> None:
-    for column in ("trace_data", "id"):
+async def test_the_mirror_cannot_be_written(admin: asyncpg.Connection) -> None:
+    for statement in (
+        "INSERT INTO trails.agent_audit_trails (trace_data) VALUES (NULL)",
+        "INSERT INTO trails.agent_audit_trails (id) VALUES (1)",
+    ):
         with pytest.raises(asyncpg.GeneratedAlwaysError):
-            await admin.execute(f"INSERT INTO trails.agent_audit_trails ({column}) VALUES (NULL)")
+            await admin.execute(statement)
 
 
 async def test_every_column_but_the_idempotency_key_is_not_null(admin: asyncpg.Connection) -> None:
@@ -108,6 +112,12 @@ async def test_every_column_but_the_idempotency_key_is_not_null(admin: asyncpg.C
 async def test_a_negative_seq_is_refused(admin: asyncpg.Connection, maker: Maker) -> None:
     row = resealed(maker.row(seq=-1), seq=-1)
     assert await refused(admin, row) == "trail_seq_range"
+
+
+@pytest.mark.parametrize("kind", ["", "k" * 65])
+async def test_a_kind_has_1_to_64_characters(admin: asyncpg.Connection, maker: Maker, kind: str) -> None:
+    row = msgspec.structs.replace(maker.row(), kind=kind)
+    assert await refused(admin, resealed(row, kind=kind)) == "trail_kind_length"
 
 
 async def test_a_gap_is_refused(admin: asyncpg.Connection, maker: Maker) -> None:
@@ -162,8 +172,7 @@ async def test_a_row_under_another_agent_is_refused(admin: asyncpg.Connection, m
 async def test_a_row_under_another_tenant_is_refused(
     admin: asyncpg.Connection, maker: Maker, other_tenant: UUID
 ) -> None:
-    # The other tenant has no such chain, so that the link is what fails first.
-    assert await refused(admin, maker.row(tenant_id=other_tenant)) == "trail_link"
+    assert await refused(admin, maker.row(tenant_id=other_tenant)) == "trail_registry"
 
 
 async def test_a_first_row_under_another_tenant_is_refused(
@@ -193,12 +202,12 @@ async def test_triggers_hold_under_replication_role(admin: asyncpg.Connection, m
     assert caught.value.sqlstate == "TR001"
 
 
-async def refused(admin: asyncpg.Connection, row: TrailRow, **options: Any) -> str:
+async def refused(admin: asyncpg.Connection, row: TrailRow, chains: Sequence[ChainRow] = ()) -> str:
     """The name of the constraint that refuses ``row``; nothing is left of the attempt."""
     before = await count(admin)
     columns = db.ledger._columns([row])
     statement = db.ledger._TRAIL["append"]
-    if chains := options.get("chains"):
+    if chains:
         statement = db.ledger._TRAIL["append_with_chains"]
         columns += db.ledger._columns(chains)
     with pytest.raises(asyncpg.PostgresError) as caught:
