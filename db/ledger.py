@@ -95,7 +95,7 @@ async def append(
     if not rows:
         return
     tenants = tenant_setting(*dict.fromkeys(row.tenant_id for row in rows))
-    arguments = [tenants, *_columns(sorted(rows, key=_key))]
+    arguments = [tenants, *_columns(_sorted(rows))]
     statement = _TRAIL["append"]
     if chains:
         statement = _TRAIL["append_with_chains"]
@@ -243,8 +243,8 @@ async def _trail_rows(
     return [TrailRow(*row) for row in await _fetch(source, tenant_id, statement, *args)]
 
 
-def _key(row: TrailRow) -> tuple[int, int, int]:
-    return row.tenant_id.int, row.log_uuid.int, row.seq
+def _sorted(rows: Sequence[TrailRow]) -> list[TrailRow]:
+    return sorted(rows, key=lambda row: (row.tenant_id.int, row.log_uuid.int, row.seq))
 
 
 def _first(rows: list[TrailRow]) -> TrailRow | None:
