@@ -30,6 +30,9 @@ else:
 LOCK_MILLISECONDS: Final = 5_000
 """A writer waits this long for another one's uncommitted ``seq``, then answers "try again"."""
 
+ACQUIRE_SECONDS: Final = 5.0
+"""How long a caller waits for a connection before the answer is "try again"."""
+
 IDLE_MILLISECONDS: Final = 30_000
 """The server ends a transaction that a stuck process leaves open for this long."""
 
@@ -89,6 +92,6 @@ async def tenant_transaction(pool: Pool, *tenant_ids: UUID) -> AsyncIterator[Con
         UnavailableError and the other errors of ``db.errors.translate``.
     """
     with translate():
-        async with pool.acquire() as connection, connection.transaction():
+        async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection, connection.transaction():
             await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
             yield connection

@@ -19,6 +19,7 @@ import asyncpg
 import db.ledger
 from app.errors import StaleChainError, UnavailableError
 from db.errors import translate
+from db.pool import ACQUIRE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +35,6 @@ MAX_GROUP_ROWS = 512
 
 MAX_WAITING = 20_000
 """Appends that may wait; more are refused at once, since they could only time out."""
-
-
-ACQUIRE_SECS = 5.0
-"""How long an append waits for a connection before the answer is 503."""
 
 
 class _Append:
@@ -59,10 +56,11 @@ class _Append:
 class _Writer:
     """One connection of its own: giving it back to the pool after each commit would cost a round trip."""
 
-    __slots__ = ("_connection", "_pool")
+    __slots__ = ("_connection", "_keeps", "_pool")
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, *, keeps: bool) -> None:
         self._pool = pool
+        self._keeps = keeps
         self._connection: PoolConnectionProxy[Record] | None = None
 
     async def write(self, rows: Sequence[TrailRow]) -> Exception | None:
@@ -76,6 +74,11 @@ class _Writer:
             return error
         return None
 
+    async def rest(self) -> None:
+        """Nothing waits any more: a small pool gets its connection back for readers."""
+        if not self._keeps:
+            await self.close()
+
     async def close(self) -> None:
         """Gives the connection back, if there is one; a broken one is dropped by the pool."""
         connection, self._connection = self._connection, None
@@ -88,7 +91,7 @@ class _Writer:
             await self.close()  # the database went away while nothing was written
         if self._connection is None:
             with translate():
-                self._connection = await self._pool.acquire(timeout=ACQUIRE_SECS)
+                self._connection = await self._pool.acquire(timeout=ACQUIRE_SECONDS)
         return self._connection
 
 
@@ -97,7 +100,8 @@ class Committer:
 
     def __init__(self, pool: Pool, *, writers: int = 3) -> None:
         self._waiting: deque[_Append] = deque()
-        self._idle = [_Writer(pool) for _ in range(writers)]
+        keeps = pool.get_max_size() > writers
+        self._idle = [_Writer(pool, keeps=keeps) for _ in range(writers)]
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -114,10 +118,7 @@ class Committer:
             raise UnavailableError("too many requests wait for the database; try again")
         append = _Append(rows)
         self._waiting.append(append)
-        if self._idle:
-            task = asyncio.create_task(self._drain(self._idle.pop()))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+        self._start()
         # The group is shared: a caller that goes away must not cancel the others.
         await asyncio.shield(append.done)
 
@@ -129,12 +130,20 @@ class Committer:
         for writer in self._idle:
             await writer.close()
 
+    def _start(self) -> None:
+        if self._waiting and self._idle:
+            task = asyncio.create_task(self._drain(self._idle.pop()))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
     async def _drain(self, writer: _Writer) -> None:
         try:
             while self._waiting:
                 await _commit(writer, self._take())
+            await writer.rest()
         finally:
             self._idle.append(writer)
+            self._start()  # for what came in while the writer rested
 
     def _take(self) -> list[_Append]:
         group = [self._waiting.popleft()]
