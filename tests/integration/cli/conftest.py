@@ -24,7 +24,7 @@ TRIGGERS = ("refuse_change_statement", "refuse_change_row", "check_append")
 
 
 class Trail(msgspec.Struct, frozen=True):
-    """A database with the chains of ``scout`` (a dozen records) and ``other`` (four) of the default tenant."""
+    """A database with the chains of ``scout`` (15 records) and ``other`` (4) of the default tenant."""
 
     database: Database
     folder: Path
@@ -77,7 +77,7 @@ class Trail(msgspec.Struct, frozen=True):
 
     def _checks(self, connection: psycopg.Connection[Any]) -> list[str]:
         rows = connection.execute(
-            f"SELECT conname FROM pg_constraint WHERE conrelid = '{TRAIL}'::regclass AND contype = 'c'".encode()
+            "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'c'", (TRAIL,)
         )
         return [row[0] for row in rows]
 

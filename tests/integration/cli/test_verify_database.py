@@ -63,7 +63,8 @@ def test_c31_a_flipped_byte_in_the_text_is_named(trail: Trail) -> None:
 def test_c31_a_record_rewritten_with_its_hash_is_named_although_the_catalog_is_clean(trail: Trail) -> None:
     changed = "replace(signed_text, 'ümlaut 2', 'ümlaut 3')"
     trail.tamper(
-        f"UPDATE {TRAIL} SET signed_text = {changed}, hash = {REHASH.format(changed)} WHERE {SCOUT} AND seq = 9"
+        f"UPDATE {TRAIL} SET signed_text = {changed}, hash = {REHASH.format(changed)}"
+        f" WHERE {SCOUT} AND seq = 9"
     )
     result = trail.verify()
     assert (result.code, faults(result), result.json["findings"]) == (1, [(9, "signature")], [])
