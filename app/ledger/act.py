@@ -81,7 +81,7 @@ class Actor:
         keys = await self._keystore.of(chain.id.tenant_id)
         async with chain.lock:
             chain.require_sound()
-            if chain.head is None:
+            if not chain.opened:
                 await self._open(chain, keys)
             for attempt in range(MAX_ATTEMPTS):
                 try:
@@ -96,27 +96,35 @@ class Actor:
                     if mark is not None and (before := await recall(self._pool, chain, mark)):
                         return _answer(before)
                     raise
-        raise UnavailableError("other writers keep being faster on this agent's chain; try again")
+        raise _outrun()
 
     async def refresh(self, chain: Chain) -> GuardState:
         """The chain's state, no older than this call."""
         keys = await self._keystore.of(chain.id.tenant_id)
         async with chain.lock:
-            if chain.head is None:
+            if not chain.opened:
                 await self._open(chain, keys)
             else:
                 await catch_up(self._pool, chain, keys)
             return chain.state
 
     async def _open(self, chain: Chain, keys: TenantKeys) -> None:
-        """Verifies a chain that is new to this process, and ends one whose last word is missing."""
+        """Verifies a chain that is new to this process, and ends one whose last word is missing.
+
+        A chain stays unopened until that is on disk: an agent that should be dead is allowed nothing because
+        the database was away for a moment.
+        """
         await catch_up(self._pool, chain, keys)
-        act = missing_termination(chain.state, agent_id=chain.id.agent_id)
-        if act is not None:
+        for attempt in range(MAX_ATTEMPTS):
+            act = missing_termination(chain.state, agent_id=chain.id.agent_id)
+            if act is None:
+                chain.opened = True
+                return
             try:
                 await self._append(chain, keys, act, None, self._clock())
             except StaleChainError:
-                await self._read_on(chain, keys, 0)
+                await self._read_on(chain, keys, attempt)
+        raise _outrun()
 
     async def _attempt(self, chain: Chain, keys: TenantKeys, decide: Decide, mark: Stamp | None) -> Done:
         now_us = self._clock()
@@ -144,6 +152,10 @@ class Actor:
         if before is None:
             raise UnavailableError("the first answer to this Idempotency-Key is not readable yet; try again")
         return _answer(before)
+
+
+def _outrun() -> UnavailableError:
+    return UnavailableError("other writers keep being faster on this agent's chain; try again")
 
 
 def _answer(before: Recalled) -> Done:

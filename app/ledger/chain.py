@@ -36,9 +36,13 @@ class ChainId(msgspec.Struct, frozen=True):
 
 
 class Chain:
-    """A chain's verified state. Everything but ``lock`` changes through ``advance`` and ``quarantine``."""
+    """A chain's verified state: it changes through ``advance``, ``quarantine`` and ``release``.
 
-    __slots__ = ("_fault", "genesis_key", "id", "key", "lock", "state")
+    ``opened`` is set by the act flow when the chain is read to its end and no termination is missing; before
+    that nothing is decided on it.
+    """
+
+    __slots__ = ("_fault", "genesis_key", "id", "key", "lock", "opened", "state")
 
     def __init__(self, chain_id: ChainId) -> None:
         self.id = chain_id
@@ -46,6 +50,7 @@ class Chain:
         self.state: GuardState = EMPTY
         self.key: PublicKey | None = None
         self.genesis_key: PublicKey | None = None
+        self.opened = False
         self._fault: str | None = None
 
     @property
@@ -90,6 +95,7 @@ class Chain:
     def release(self) -> None:
         """Forgets all that was read, so that the chain is verified from its genesis again."""
         self.state, self.key, self.genesis_key, self._fault = EMPTY, None, None, None
+        self.opened = False
 
     def require_sound(self) -> None:
         """Raises QuarantinedError when the chain is quarantined."""
@@ -117,7 +123,8 @@ class Chains:
             if row is None:
                 raise NotFoundError("agent not found")
             chain = self.remember(ChainId(tenant_id, agent_id, row.log_uuid, row.guarded))
-        self._chains.move_to_end((tenant_id, agent_id))
+        if (tenant_id, agent_id) in self._chains:
+            self._chains.move_to_end((tenant_id, agent_id))
         return chain
 
     def remember(self, chain_id: ChainId) -> Chain:
@@ -137,8 +144,12 @@ class Chains:
         return [self.remember(chain_id) for chain_id in ids]
 
     def _forget_oldest(self) -> None:
-        """Forgets chains that nobody works on; a locked one holds decisions that are under way."""
+        """Forgets chains that nobody works on; a locked one holds decisions that are under way.
+
+        A quarantined one is kept: some faults, such as a table set back, are known to this memory alone.
+        """
         surplus = len(self._chains) - self._capacity
         for key in list(self._chains)[: max(surplus, 0)]:
-            if not self._chains[key].lock.locked():
+            chain = self._chains[key]
+            if chain.fault is None and not chain.lock.locked():
                 del self._chains[key]

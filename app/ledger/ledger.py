@@ -117,6 +117,7 @@ class Ledger:
         await db.ledger.append(self._pool, rows, chains=[registry_row(chain.id, rows[0])])
         for record in records:
             chain.advance(record, key.public)
+        chain.opened = True
 
     async def _created_before(self, grant: Grant, stamp: Stamp | None) -> JsonObject:
         chain = await self._chain(grant)
@@ -286,8 +287,10 @@ class Ledger:
         chain = await self._chain(grant)
         keys = await self._keystore.of(grant.tenant_id)
         verdict = await inspect_chain(self._pool, chain, keys)
-        if verdict["ok"] and chain.fault is not None:
-            chain.release()
+        if verdict["ok"]:
+            async with chain.lock:  # an act that is under way still counts on what was read
+                if chain.fault is not None:
+                    chain.release()
         return verdict
 
     async def probe(self) -> None:

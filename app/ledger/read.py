@@ -11,7 +11,7 @@ from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse
 from app.chain.verify import verify_detached
 from app.errors import ChainError, NotFoundError
 from app.guard.state import Action, GuardState, fold_action
-from app.ledger.mirror import to_microseconds
+from app.ledger.mirror import check_mirror, to_microseconds
 
 if TYPE_CHECKING:
     from app.chain.record import VerifiedRecord
@@ -83,7 +83,10 @@ async def action_of(pool: Pool, chain: Chain, keys: TenantKeys, action_id: str) 
     waiting = chain.state.pending.get(action_id)
     if waiting is not None and records[0].hash != waiting.hash:
         raise chain.quarantine(f"the request of {action_id} in the table is not the one that was verified")
-    return fold_action(records)
+    try:
+        return fold_action(records)
+    except ChainError as error:
+        raise chain.quarantine(f"{action_id}: {error}") from error
 
 
 async def pending_of(pool: Pool, chain: Chain, state: GuardState) -> list[JsonObject]:
@@ -129,11 +132,13 @@ def _proven(chain: Chain, row: TrailRow) -> JsonObject:
 
 
 def _verified(chain: Chain, keys: TenantKeys, row: TrailRow) -> VerifiedRecord:
-    """One row verified out of its chain: its text and the signature of the key that it names."""
+    """One row verified out of its chain: text, columns, and the signature of the key that it names."""
     key = keys.public(row.key_id)
     if key is None:
         raise chain.quarantine(f"record {row.seq} names a key that is not the tenant's")
     try:
-        return verify_detached(signed_of(row), key)
+        record = verify_detached(signed_of(row), key)
+        check_mirror(chain.id, row, record, key)
     except ChainError as error:
         raise chain.quarantine(str(error)) from error
+    return record

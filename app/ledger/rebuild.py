@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import db.ledger
 from app.chain.record import SignedRecord
-from app.errors import ChainError, KeyMaterialError, LinkError, MirrorError
+from app.errors import ChainError, KeyMaterialError, MirrorError, OrderError
 from app.ledger.mirror import check_mirror
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _trusted_key(chain: Chain, keys: TenantKeys, first: TrailRow) -> PublicKey |
     if chain.head is not None:
         return None
     if first.seq != 0:
-        raise LinkError("the first record of the chain is missing", seq=first.seq)
+        raise OrderError("the first record of the chain is missing", seq=0)
     key = keys.public(first.key_id)
     if key is None:
         raise MirrorError("the genesis record names a key that is not the tenant's", seq=0)

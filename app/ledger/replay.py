@@ -12,7 +12,7 @@ import msgspec
 
 import db.ledger
 from app.chain.verify import Verifier
-from app.errors import FormatError
+from app.errors import ChainError, FormatError
 from app.guard.decide import Decision, decision_of
 from app.guard.state import EMPTY, GuardState, evolve
 from app.ledger.idempotency import act_length
@@ -37,13 +37,16 @@ async def recall(pool: Pool, chain: Chain, mark: Stamp) -> Recalled | None:
 
     Raises:
         IdempotencyConflictError: the key was used with another body.
-        ChainError: a record of the way there does not verify.
+        QuarantinedError: a record of the way there does not verify.
     """
     row = await db.ledger.by_idempotency(pool, chain.id.tenant_id, chain.id.log_uuid, mark.key)
     if row is None:
         return None
-    state, records = await _fold_to(pool, chain, row.seq, mark)
-    return Recalled(decision=decision_of(records), state=state)
+    try:
+        state, records = await _fold_to(pool, chain, row.seq, mark)
+        return Recalled(decision=decision_of(records), state=state)
+    except ChainError as error:
+        raise chain.quarantine(str(error)) from error
 
 
 async def _fold_to(
