@@ -1,0 +1,128 @@
+"""The README is executed: its shell, SQL and Python blocks run, in order, against a server it started."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from app.settings import SETTINGS
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCK = re.compile(r"^```(?P<language>\w+)(?P<note>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str, note: str = "") -> list[str]:
+    """The README's code blocks of one language; ``note`` is what follows the language's name."""
+    found = BLOCK.finditer(README)
+    return [m["text"] for m in found if (m["language"], m["note"].strip()) == (language, note)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """A folder in which ``trails run`` serves, as a reader would have it, on a port of its own."""
+    folder = tmp_path_factory.mktemp("readme")
+    port = _free_port()
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [_trails(), "run"], cwd=folder, env=_environment(port), stdout=log, stderr=log
+        )
+        try:
+            _wait_until_ready(server, port, folder / "server.log")
+            yield folder, port
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(timeout=60)
+
+
+async def test_shell_sql_and_python_blocks_run(folder: tuple[Path, int]) -> None:
+    path, port = folder
+    script = "set -euo pipefail\n" + "\n".join(blocks("sh")).replace("127.0.0.1:9200", f"127.0.0.1:{port}")
+    shell = subprocess.run(
+        ["bash", "-c", script], cwd=path, env=_environment(port), capture_output=True, text=True, check=False
+    )
+    assert shell.returncode == 0, shell.stdout + shell.stderr
+    assert '"decision":"allowed"' in shell.stdout
+    assert '"decision":"pending_approval"' in shell.stdout
+    assert "verified" in shell.stdout
+
+    connection = await asyncpg.connect((path / "trails-data" / "database.url").read_text().strip())
+    answers = [await connection.fetch(query) for query in blocks("sql")]
+    await connection.close()
+    assert len(answers) == 3
+    assert len(answers[0]) == 1, "the classic query finds the one failed call"
+    assert answers[2][0]["approver"] == "alice"
+
+    [verifier] = blocks("python")
+    key = re.search(r'"public_key":"([0-9a-f]{64})"', shell.stdout)
+    assert key is not None
+    command = [sys.executable, "-c", verifier, "support-bot.jsonl", key[1]]
+    proof = subprocess.run(command, cwd=path, capture_output=True, text=True, check=False)
+    assert proof.returncode == 0, proof.stderr
+    assert proof.stdout.startswith("sound up to ")
+
+    lines = (path / "support-bot.jsonl").read_text().replace("refund policy", "refund polity")
+    (path / "support-bot.jsonl").write_text(lines)
+    assert subprocess.run(command, cwd=path, capture_output=True, check=False).returncode != 0
+
+
+def test_settings_are_those_of_the_program() -> None:
+    rows = re.findall(r"^\| `(TRAILS_\w+)` \| (.*?) \| (.*?) \|$", README, re.MULTILINE)
+    assert [(name, meaning) for name, _, meaning in rows] == [(s.name, s.meaning) for s in SETTINGS]
+    for setting, (_, default, _) in zip(SETTINGS, rows, strict=True):
+        assert default.strip("`") == setting.default or not setting.default
+
+
+def test_claims_name_tests_that_exist() -> None:
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    for claim in re.findall(r"`(tests/[^`]+)`", README):
+        assert (ROOT / claim).exists(), claim
+    for prefix in re.findall(r"`(test_\w+_)\*`", README):
+        assert f"def {prefix}" in sources, prefix
+
+
+def test_the_two_commands_are_targets() -> None:
+    [first] = blocks("sh", "make")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in re.findall(r"^make (\w+)", first, re.MULTILINE):
+        assert f"\n{target}:" in makefile
+
+
+def _trails() -> str:
+    return str(Path(sys.executable).with_name("trails"))
+
+
+def _environment(port: int) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TRAILS_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
+    return {**kept, "PATH": path, "TRAILS_BIND": f"127.0.0.1:{port}"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"the server did not start: {log.read_text()}")
