@@ -75,7 +75,8 @@ class Stage:
         log = self.folder / "server.log"
         with log.open("wb") as output:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", "serve"],
+                # -P: whatever lies in the present folder is not ours, even if it is called app.
+                [sys.executable, "-P", "-m", "app.cli", "serve"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

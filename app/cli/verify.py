@@ -34,6 +34,8 @@ Examples:
   trails verify scout.jsonl --public-key 03a1…     against the key you were given
   curl … | trails verify - --json                  from a pipe, for programs
 
+Every tenant has a key of its own: with --public-key name all of them, or one with --tenant.
+
 A file must be as it was exported: a byte order mark or CRLF line endings are "file altered". A line cut in
 the middle is "incomplete". Without a head kept elsewhere no reading can tell that a tail was cut, and the
 answer says so.

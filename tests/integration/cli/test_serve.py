@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import stat
@@ -15,6 +16,7 @@ import httpx
 import psycopg
 import pytest
 
+from app.embedded import EmbeddedPostgres
 from db import migrate
 from tests.support.cli import run_trails
 from tests.support.postgres import APP_PASSWORD, Database
@@ -231,12 +233,19 @@ def test_run_uses_a_restricted_url_as_it_is(database: Database, tmp_path: Path) 
     assert run.stop() == 0
 
 
-def test_a_first_start_needs_nothing_and_the_second_finds_everything(tmp_path: Path) -> None:
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A data folder; the cluster that root's embedded server keeps outside it is removed with it."""
+    yield tmp_path / "data"
+    shutil.rmtree(EmbeddedPostgres(tmp_path / "data").home, ignore_errors=True)
+
+
+def test_a_first_start_needs_nothing_and_the_second_finds_everything(tmp_path: Path, data_dir: Path) -> None:
     secrets = {"TRAILS_MASTER_KEY": "", "TRAILS_OPERATOR_TOKEN": ""}
     first = Run(tmp_path, "first", **secrets)
     try:
         url = first.base_url()
-        token_file = tmp_path / "data/keys/operator.token"
+        token_file = data_dir / "keys/operator.token"
         assert str(token_file) in first.log
         token = token_file.read_text().strip()
         assert token not in first.log
@@ -245,7 +254,7 @@ def test_a_first_start_needs_nothing_and_the_second_finds_everything(tmp_path: P
         httpx.post(
             f"{url}/v1/agents", headers=headers, json={"agent_id": "kept", "policy": None}
         ).raise_for_status()
-        env = {"TRAILS_DATA_DIR": str(tmp_path / "data")}
+        env = {"TRAILS_DATA_DIR": str(data_dir)}
         verified = run_trails("verify", env=env)
         assert (verified.code, "default/kept" in verified.out) == (0, True)
     finally:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.chain.record import split_line
+from app.chain.keys import SigningKey
+from app.chain.link import seal_all
+from app.chain.record import Draft, export_line, split_line
 from app.chain.verify import verify_chain
 from tests.support.cli import faults, run_trails, verify
 
@@ -156,6 +159,25 @@ def test_c32_a_line_cut_in_the_middle_is_incomplete(tmp_path: Path) -> None:
 def test_a_line_without_end_fills_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.cli.verify_files.MAX_LINE_BYTES", 4096)
     assert verify(written(tmp_path, *lines(), b"x" * 100_000), "--public-key", KEY).code == 1
+
+
+def test_t11_memory_does_not_grow_with_the_length_of_a_chain(tmp_path: Path) -> None:
+    def peak(records: int) -> int:
+        signer = SigningKey.from_raw(bytes(range(32)))
+        genesis = Draft("genesis", {"log_id": "a", "public_key": signer.public.hex}, "a")
+        events = [Draft("event", {"data": "x" * 200}, "a")] * records
+        sealed = seal_all([genesis, *events], None, 0, signer)
+        file = written(tmp_path, *(export_line(record).encode() + b"\n" for record in sealed))
+        del sealed
+        tracemalloc.start()
+        try:
+            assert run_trails("verify", file, "--quiet").code == 6
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(10)  # what is loaded once
+    assert peak(2_000) < peak(200) + 100_000
 
 
 def test_c23_a_chain_signed_anew_is_never_verified_without_a_pinned_key() -> None:
