@@ -13,6 +13,7 @@ import db.ledger
 from app.errors import ConflictError, UnavailableError
 from db.ledger import TenantRow
 from db.pool import Pool, create_pool, tenant_transaction
+from db.sql import statements
 from tests.support.postgres import Database
 from tests.support.rows import NOW, Maker, count, started_chain
 
@@ -83,6 +84,22 @@ async def test_p11_the_setting_never_outlives_its_transaction(
             assert await single.fetchval("SELECT count(*) FROM trails.agent_audit_trails") == 0
     finally:
         await single.close()
+
+
+async def test_p11_each_statement_of_ours_names_tenants_for_its_transaction_alone(
+    app: asyncpg.Connection, tenant: UUID
+) -> None:
+    """On a bare connection, which no pool resets."""
+    maker = Maker(tenant)
+    await db.ledger.append(app, maker.rows(1), chains=[maker.chain])
+    assert await app.fetchval("SELECT current_setting('trails.tenants')") == ""
+    await db.ledger.append(app, [maker.row()])
+    assert await app.fetchval("SELECT current_setting('trails.tenants')") == ""
+    for name, setting in (("name_tenants", "trails.tenants"), ("name_slug", "trails.slug")):
+        async with app.transaction():
+            await app.execute(statements("session")[name], str(tenant))
+            assert await app.fetchval("SELECT current_setting($1)", setting) == str(tenant)
+        assert await app.fetchval("SELECT current_setting($1)", setting) == ""
 
 
 async def fail_after_looking(pool: Pool, named: UUID) -> None:
