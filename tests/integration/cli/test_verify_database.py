@@ -4,17 +4,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from datetime import UTC, datetime
+from uuid import uuid4
 
 import psycopg
 import pytest
 
+import db.ledger
 from app.chain.keys import SigningKey, seal_secret
 from app.chain.link import seal
 from app.chain.record import Draft, Head, parse_timestamp
 from app.chain.strict import parse
+from app.ledger import Ledger
+from app.ledger.keystore import _context
+from app.ledger.mirror import row_of
+from app.principal import Permission
+from db.ledger import SigningKeyRow
+from db.pool import create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import faults, run_trails
+from tests.support.ledgers import MASTER_KEY, Caller
 from tests.support.postgres import Database
 
 SCOUT = "agent_id = 'scout'"
@@ -386,3 +397,62 @@ def test_the_records_of_an_agent_are_shown(trail: Trail) -> None:
 def test_verifying_makes_no_file(trail: Trail) -> None:
     trail.verify()
     assert not list(trail.folder.iterdir())
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_rotated_key_is_followed_if_it_is_the_tenants(trail: Trail, *, stored: bool) -> None:
+    asyncio.run(rotate(trail.database.app_url, stored=stored))
+    result = trail.verify()
+    if stored:
+        assert result.code == 0, result
+        first_key = result.json["chains"][1]["genesis_key"]
+        keyless = trail.with_url(trail.database.admin_url, master_key=None)
+        assert trail.verify("--public-key", first_key, env=keyless).code == 0
+    else:
+        assert (result.code, faults(result)) == (1, [(15, "signature")])
+
+
+async def rotate(url: str, *, stored: bool) -> None:
+    """Rotates scout's key by hand and appends one record under the new one."""
+    new = SigningKey.from_raw(hashlib.sha256(b"second").digest())
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        scout = Caller(ledger, "scout")
+        chain = await ledger._chain(scout.may(Permission.READ_STATUS))
+        await ledger._actor.refresh(chain)
+        old = (await ledger._keystore.of(scout.tenant)).newest
+        rotation = seal(Draft("key_rotated", {"public_key": new.public.hex}, "operator"), chain.head, 0, old)
+        event = seal(Draft("event", {}, "scout"), rotation.head, 0, new)
+        context = _context(scout.tenant, new.public.key_id)
+        secret = seal_secret(MASTER_KEY, hashlib.sha256(b"second").digest(), context=context, nonce=bytes(12))
+        # The table refuses a key that the registry does not hold; a planted one opens under no master key.
+        sealed = secret if stored else secret[:-1] + bytes([secret[-1] ^ 1])
+        row = SigningKeyRow(scout.tenant, new.public.key_id, new.public.hex, sealed, datetime.now(UTC))
+        await db.ledger.add_signing_key(pool, row)
+        rows = [row_of(chain.id, rotation, old.public.key_id), row_of(chain.id, event, new.public.key_id)]
+        await db.ledger.append(pool, rows)
+        await ledger.close()
+
+
+def test_tenants_are_told_apart(trail: Trail) -> None:
+    asyncio.run(add_tenant(trail.database.app_url))
+    everything = trail.verify()
+    names = [(chain["tenant"], chain["agent_id"]) for chain in everything.json["chains"]]
+    assert (everything.code, names) == (0, [("acme", "scout"), ("default", "other"), ("default", "scout")])
+    assert len(trail.verify("--agent", "scout").json["chains"]) == 2
+    one = trail.verify("--tenant", "acme").json["chains"]
+    assert [(chain["tenant"], chain["checked"]) for chain in one] == [("acme", 2)]
+    refused = trail.trails("export", "scout", "--out", trail.folder / "scout.jsonl")
+    assert (refused.code, "--tenant" in refused.err) == (1, True)
+    assert trail.trails("show", "scout", "--tenant", "acme").code == 0
+    bound = trail.verify("--tenant", "acme", env=trail.with_url(trail.database.app_url))
+    assert (bound.code, bound.json["checked"]) == (0, 2)
+
+
+async def add_tenant(url: str) -> None:
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        tenant = uuid4()
+        await ledger.create_tenant(tenant, "acme", "Acme")
+        await Caller(ledger, "scout", tenant).create()
+        await ledger.close()
