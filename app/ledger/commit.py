@@ -67,10 +67,10 @@ class _Writer:
         """Commits ``rows``; returns what went wrong, since a waiter must always be answered."""
         try:
             await db.ledger.append(await self._connected(), rows)
-        except UnavailableError as error:
-            await self.close()
-            return error
+        except StaleChainError as error:
+            return error  # a word of the server: the connection is sound
         except Exception as error:  # noqa: BLE001  it is raised again where the append was asked for
+            await self.close()
             return error
         return None
 
@@ -87,12 +87,19 @@ class _Writer:
                 await self._pool.release(connection)
 
     async def _connected(self) -> PoolConnectionProxy[Record]:
-        if self._connection is not None and self._connection.is_closed():
+        if self._connection is not None and _is_lost(self._connection):
             await self.close()  # the database went away while nothing was written
         if self._connection is None:
             with translate():
                 self._connection = await self._pool.acquire(timeout=ACQUIRE_SECONDS)
         return self._connection
+
+
+def _is_lost(connection: PoolConnectionProxy[Record]) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True  # the pool took it back when it broke
 
 
 class Committer:
