@@ -1,4 +1,4 @@
-"""``server``, ``servers`` and ``start_server``: running ``trails serve`` processes."""
+"""Fixtures of the acceptance tests: real server processes on the test's database."""
 
 from __future__ import annotations
 

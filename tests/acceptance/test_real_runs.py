@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -67,9 +68,9 @@ def replay(client: httpx.Client, agent_id: str, run: dict[str, Any]) -> Counter[
 
 
 @pytest.fixture
-def operator(server: ServerProcess) -> httpx.Client:
-    headers = {"Authorization": f"Bearer {server.operator_token}"}
-    return httpx.Client(base_url=server.base_url, headers=headers, timeout=30)
+def operator(server: ServerProcess) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
 
 
 async def test_real_runs_give_the_counts_of_the_manifest(operator: httpx.Client, admin: Any) -> None:
