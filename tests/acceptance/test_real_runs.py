@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -73,7 +74,9 @@ def operator(server: ServerProcess) -> Iterator[httpx.Client]:
         yield client
 
 
-async def test_real_runs_give_the_counts_of_the_manifest(operator: httpx.Client, admin: Any) -> None:
+async def test_real_runs_give_the_counts_of_the_manifest(
+    operator: httpx.Client, admin: asyncpg.Connection
+) -> None:
     entries = files_of("drift")
     totals: Counter[str] = Counter()
     expected_failed: Counter[str] = Counter()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
 
+import asyncpg
 import httpx
 
 from tests.support.server import ServerProcess
@@ -34,7 +34,7 @@ async def client(base_url: str, token: str, number: int) -> Counter[tuple[str, s
 
 
 async def test_c16_g11_two_processes_never_fork_and_never_overspend(
-    servers: list[ServerProcess], admin: Any
+    servers: list[ServerProcess], admin: asyncpg.Connection
 ) -> None:
     first, second = servers
     headers = {"Authorization": f"Bearer {first.operator_token}"}

@@ -32,7 +32,7 @@ from tests.support.proxy import Fault, Proxy
 KEY = "retry-1"
 
 
-async def until_answered(act: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401  what the act answers
+async def until_answered(act: Callable[[], Awaitable[Any]]) -> Any:
     """What a client does: it tries again while the answer is "try again"."""
     for _ in range(20):
         try:

@@ -73,7 +73,7 @@ def test_canonical_text_does_not_depend_on_the_order_of_keys(value: JsonValue, r
 def test_canonical_text_does_not_depend_on_how_the_document_was_written(
     value: JsonValue,
     indent: int | None,
-    ascii_only: bool,  # noqa: FBT001  drawn
+    ascii_only: bool,
     separators: tuple[str, str],
 ) -> None:
     written = json.dumps(value, indent=indent, ensure_ascii=ascii_only, separators=separators)

@@ -165,8 +165,8 @@ def test_any_soup_of_tokens_is_judged_as_by_a_second_parser(text: str) -> None:
 @given(DOCUMENTS, st.booleans(), st.booleans())
 def test_any_written_document_is_judged_as_by_a_second_parser(
     value: object,
-    ascii_only: bool,  # noqa: FBT001  drawn
-    compact: bool,  # noqa: FBT001  drawn
+    ascii_only: bool,
+    compact: bool,
 ) -> None:
     separators = (",", ":") if compact else None
     raw = json.dumps(value, ensure_ascii=ascii_only, separators=separators).encode("utf-8", "surrogatepass")

@@ -94,7 +94,7 @@ class GuardMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(likely * len(ids) + ids), label="action")
 
     @rule(tool=st.sampled_from(TOOLS), value=inputs, cost=st.none() | costs, pause=pauses)
-    def ask(self, tool: str, value: Any, cost: int | None, pause: int) -> None:  # noqa: ANN401  any JSON
+    def ask(self, tool: str, value: Any, cost: int | None, pause: int) -> None:
         self.chain.now_us += pause
         expected = self.model.ask(tool, value, cost, self.now())
         self.answered(self.chain.ask(tool, value, cost), expected)

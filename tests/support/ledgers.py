@@ -153,7 +153,7 @@ class Table:
 
     async def rows(self, agent: str = "agent-1", tenant: UUID = DEFAULT_TENANT_ID) -> list[asyncpg.Record]:
         return await self.admin.fetch(
-            f"SELECT * FROM {TABLE} WHERE tenant_id = $1 AND agent_id = $2 ORDER BY seq",  # noqa: S608  constant
+            f"SELECT * FROM {TABLE} WHERE tenant_id = $1 AND agent_id = $2 ORDER BY seq",
             tenant,
             agent,
         )
@@ -177,7 +177,7 @@ class Table:
     async def unlock(self) -> None:
         """Switches off what keeps the table honest, as somebody with all rights would."""
         checks = await self.admin.fetch(
-            f"SELECT conname FROM pg_constraint WHERE conrelid = '{TABLE}'::regclass AND contype = 'c'"  # noqa: S608
+            f"SELECT conname FROM pg_constraint WHERE conrelid = '{TABLE}'::regclass AND contype = 'c'"
         )
         for check in checks:
             await self.admin.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT {check['conname']}")

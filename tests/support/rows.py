@@ -53,7 +53,7 @@ class Maker:
         kind: str = "event",
         /,
         payload: dict[str, Any] | None = None,
-        **changes: Any,  # noqa: ANN401  any column
+        **changes: Any,
     ) -> TrailRow:
         """The next row; ``changes`` replaces columns afterwards."""
         at_us = START_US if self.head is None else self.head.timestamp_us + 1_000_000
@@ -87,7 +87,7 @@ class Maker:
         )
 
 
-def resealed(row: TrailRow, **fields: Any) -> TrailRow:  # noqa: ANN401  any JSON value
+def resealed(row: TrailRow, **fields: Any) -> TrailRow:
     """``row`` with other fields in its signed text (not in its columns), hashed and signed again."""
     members = msgspec.json.decode(row.signed_text) | fields
     text = canonical(members)
@@ -113,4 +113,4 @@ async def started_chain(pool: Pool, tenant_id: UUID, agent_id: str = "agent-1", 
 
 async def count(connection: Connection, table: str = "agent_audit_trails") -> int:
     """The rows of a table that ``connection`` sees."""
-    return int(await connection.fetchval(f"SELECT count(*) FROM trails.{table}"))  # noqa: S608  a table of ours
+    return int(await connection.fetchval(f"SELECT count(*) FROM trails.{table}"))

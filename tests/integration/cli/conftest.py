@@ -50,7 +50,7 @@ class Trail(msgspec.Struct, frozen=True):
     def head(self, agent_id: str = "scout") -> str:
         """The head of a chain as ``seq:hash``."""
         row = self.fetch(
-            f"SELECT seq || ':' || hash FROM {TRAIL} WHERE agent_id = %s ORDER BY seq DESC LIMIT 1",  # noqa: S608
+            f"SELECT seq || ':' || hash FROM {TRAIL} WHERE agent_id = %s ORDER BY seq DESC LIMIT 1",
             agent_id,
         )
         return str(row[0][0])

@@ -1,7 +1,5 @@
 """``trails verify`` on a database that a superuser tampered with (cases C18, C20 to C23, C31)."""
 
-# ruff: noqa: S608  statements of somebody who tampers, made of constants
-
 from __future__ import annotations
 
 import asyncio

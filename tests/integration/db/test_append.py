@@ -97,7 +97,7 @@ async def test_p18_writers_of_the_same_chains_in_opposite_order_do_not_deadlock(
         other = asyncio.create_task(db.ledger.append(pool, [second, first]))
         async with asyncio.timeout(10):
             waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
-            while not await admin.fetchval(waiting):  # noqa: ASYNC110  the server tells no event
+            while not await admin.fetchval(waiting):
                 await asyncio.sleep(0.01)
         await db.ledger.append(connection, [second])
     with pytest.raises(StaleChainError) as caught:

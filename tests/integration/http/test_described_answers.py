@@ -10,7 +10,7 @@ from app.http import documents, examples
 from tests.integration.http.client import Client, Reply
 
 
-def is_a(reply: Reply, struct: Any) -> Any:  # noqa: ANN401  any documentation struct
+def is_a(reply: Reply, struct: Any) -> Any:
     assert reply.status == 200, reply.raw
     return msgspec.json.decode(reply.raw, type=struct)
 

@@ -26,7 +26,7 @@ class WireReply(msgspec.Struct, frozen=True):
     """Bytes of the request that the server took."""
 
     @property
-    def json(self) -> Any:  # noqa: ANN401  whatever was sent
+    def json(self) -> Any:
         return json.loads(self.body)
 
 

@@ -39,12 +39,12 @@ TAMPERED = {
     "time": (MINE % "created_at = created_at + interval '1 us'", "mirror", 3),
     "key": (MINE % "key_id = repeat('0', 16)", "mirror", 3),
     "session": (MINE % "session_id = gen_random_uuid()", "mirror", 3),
-    "deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq = 3", "order", 3),  # noqa: S608
-    "first deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq = 0", "order", 0),  # noqa: S608
-    "all deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1'", "signature", 0),  # noqa: S608
+    "deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq = 3", "order", 3),
+    "first deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq = 0", "order", 0),
+    "all deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1'", "signature", 0),
     "swapped": (
-        f"UPDATE {TABLE} SET seq = CASE seq WHEN 3 THEN 103 ELSE 3 END WHERE agent_id = 'agent-1' AND seq IN (3, 5);"  # noqa: S608
-        f"UPDATE {TABLE} SET seq = 5 WHERE agent_id = 'agent-1' AND seq = 103",  # noqa: S608
+        f"UPDATE {TABLE} SET seq = CASE seq WHEN 3 THEN 103 ELSE 3 END WHERE agent_id = 'agent-1' AND seq IN (3, 5);"
+        f"UPDATE {TABLE} SET seq = 5 WHERE agent_id = 'agent-1' AND seq = 103",
         "order",
         3,
     ),
@@ -97,7 +97,7 @@ async def test_a_chain_is_released_when_it_verifies_again(
 ) -> None:
     await table.unlock()
     text = (await table.rows())[3]["signed_text"]
-    set_text = f"UPDATE {TABLE} SET signed_text = $1 WHERE agent_id = 'agent-1' AND seq = 3"  # noqa: S608
+    set_text = f"UPDATE {TABLE} SET signed_text = $1 WHERE agent_id = 'agent-1' AND seq = 3"
     await table.admin.execute(set_text, text.replace('"cost":2', '"cost":1'))
     again = agent.at(await restarted())
     with pytest.raises(QuarantinedError):
@@ -116,7 +116,7 @@ async def test_p29_a_tail_that_is_gone_is_noticed_by_the_process_that_knew_it(
     agent: Caller, table: Table
 ) -> None:
     await table.unlock()
-    await table.admin.execute(f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq > 5")  # noqa: S608
+    await table.admin.execute(f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq > 5")
     await table.admin.execute(f"ALTER TABLE {TABLE} ENABLE TRIGGER USER")
     with pytest.raises(QuarantinedError, match="record 7 was verified here before and is no longer"):
         await agent.ask()
@@ -134,7 +134,7 @@ async def test_a_replaced_tail_is_noticed_although_it_verifies_on_its_own(
 ) -> None:
     """A database set back to an earlier state, which another process went on from."""
     await table.unlock()
-    await table.admin.execute(f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq > 5")  # noqa: S608
+    await table.admin.execute(f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq > 5")
     await table.admin.execute(f"ALTER TABLE {TABLE} ENABLE TRIGGER USER")
     other = agent.at(await restarted())
     await other.ask("search", "another history")
@@ -157,7 +157,7 @@ async def test_the_records_of_an_action_must_be_what_was_verified(
     await agent.ask("email", {"to": "a"})
     await agent.ask("search")
     await table.unlock()
-    swap = f"UPDATE {TABLE} SET signed_text = $1, hash = $2, signature = $3 WHERE seq = 2"  # noqa: S608
+    swap = f"UPDATE {TABLE} SET signed_text = $1, hash = $2, signature = $3 WHERE seq = 2"
     rows = await next_rows(
         twin, Draft("action_requested", {"action_id": "act-1", "tool": "email", "input": "x", "cost": 5}, "x")
     )
@@ -170,8 +170,8 @@ async def test_the_records_of_an_action_must_be_what_was_verified(
 @pytest.mark.parametrize(
     "statement",
     [
-        f"DELETE FROM {TABLE} WHERE seq = 2",  # noqa: S608  the request of act-1 is missing
-        f"UPDATE {TABLE} SET signed_text = b.signed_text, hash = b.hash, signature = b.signature"  # noqa: S608
+        f"DELETE FROM {TABLE} WHERE seq = 2",
+        f"UPDATE {TABLE} SET signed_text = b.signed_text, hash = b.hash, signature = b.signature"
         f" FROM {TABLE} AS b WHERE {TABLE}.seq = 3 AND b.seq = 2",  # it stands there twice
     ],
 )
@@ -192,7 +192,7 @@ async def test_missing_scars_quarantine_the_chain(agent: Caller, table: Table) -
     await agent.scar("minor", "two")
     await agent.ask("search")
     await table.unlock()
-    await table.admin.execute(f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq = 2")  # noqa: S608
+    await table.admin.execute(f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq = 2")
     with pytest.raises(QuarantinedError, match="scars"):
         await agent.status()
     assert (await agent.verify())["failure"]["seq"] == 2
@@ -203,7 +203,7 @@ async def test_a_replay_over_a_tampered_past_quarantines_the_chain(agent: Caller
     await agent.ask("search", key="second")
     await table.unlock()
     await table.admin.execute(
-        f"UPDATE {TABLE} SET signed_text = replace(signed_text, '\"cost\":2', '\"cost\":1')"  # noqa: S608
+        f"UPDATE {TABLE} SET signed_text = replace(signed_text, '\"cost\":2', '\"cost\":1')"
         " WHERE agent_id = 'agent-1' AND seq = 3"
     )
     with pytest.raises(QuarantinedError, match="seq 3"):
@@ -239,7 +239,7 @@ async def cut(agent: Caller, table: Table) -> Caller:
     await agent.scar("fatal", "harm")
     assert await table.kinds(after=3) == ["scar", "terminated"]
     await table.admin.execute(f"ALTER TABLE {TABLE} DISABLE TRIGGER USER")
-    await table.admin.execute(f"DELETE FROM {TABLE} WHERE kind = 'terminated'")  # noqa: S608
+    await table.admin.execute(f"DELETE FROM {TABLE} WHERE kind = 'terminated'")
     await table.admin.execute(f"ALTER TABLE {TABLE} ENABLE TRIGGER USER")
     return agent
 
@@ -275,7 +275,7 @@ async def test_nothing_is_allowed_while_the_missing_termination_cannot_be_writte
 async def test_a_wrong_master_key_opens_nothing(
     agent: Caller, pool: Pool, admin: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    before = await admin.fetchval(f"SELECT count(*) FROM {TABLE}")  # noqa: S608
+    before = await admin.fetchval(f"SELECT count(*) FROM {TABLE}")
     with pytest.raises(KeyMaterialError, match="master key"):
         await Ledger.open(pool, master_key=bytes(32))
     unchecked = agent.at(Ledger(pool, bytes(32)))
@@ -283,4 +283,4 @@ async def test_a_wrong_master_key_opens_nothing(
         unchecked.ask(), unchecked.status(), unchecked.verify(), Caller(unchecked.ledger, "x").create()
     )
     assert {type(error) for error in refused} == {KeyMaterialError}
-    assert await admin.fetchval(f"SELECT count(*) FROM {TABLE}") == before  # noqa: S608
+    assert await admin.fetchval(f"SELECT count(*) FROM {TABLE}") == before

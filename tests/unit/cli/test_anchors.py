@@ -52,7 +52,7 @@ def test_a_bad_line_of_a_heads_file_is_named(tmp_path: Path) -> None:
         (Anchor(1, HASH, agent_id="other"), False),
     ],
 )
-def test_a_head_belongs_to_the_chain_that_it_names(anchor: Anchor, belongs: bool) -> None:  # noqa: FBT001
+def test_a_head_belongs_to_the_chain_that_it_names(anchor: Anchor, belongs: bool) -> None:
     assert anchor.belongs_to(tenant="acme", agent_id="scout", log_uuid=UUID) is belongs
 
 

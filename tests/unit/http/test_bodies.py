@@ -10,11 +10,11 @@ from app.errors import BadRequestError, PayloadTooLargeError
 from app.http import bodies
 
 
-def scope(*headers: tuple[bytes, bytes]) -> Any:  # noqa: ANN401  an ASGI scope as far as it is read
+def scope(*headers: tuple[bytes, bytes]) -> Any:
     return {"type": "http", "headers": list(headers)}
 
 
-def events(*messages: dict[str, Any]) -> Any:  # noqa: ANN401  an ASGI receive
+def events(*messages: dict[str, Any]) -> Any:
     waiting = list(messages)
 
     async def receive() -> dict[str, Any]:
@@ -57,7 +57,7 @@ async def test_a_connection_that_ends_is_no_body() -> None:
 async def test_h31_a_body_that_does_not_arrive_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_SECS", 0.01)
 
-    async def never() -> Any:  # noqa: ANN401  an ASGI receive
+    async def never() -> Any:
         import asyncio
 
         await asyncio.Event().wait()

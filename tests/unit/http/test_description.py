@@ -79,7 +79,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("handler", ROUTES, ids=str)
-def test_every_example_has_the_shape_it_illustrates(handler: Any) -> None:  # noqa: ANN401  a route
+def test_every_example_has_the_shape_it_illustrates(handler: Any) -> None:
     operation: Operation = handler.opt[OPERATION]
     msgspec.convert(operation.example, operation.answer)
     if operation.body is not None:
