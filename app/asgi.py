@@ -9,7 +9,7 @@ from litestar import Litestar
 
 from app import telemetry
 from app.errors import StartupError
-from app.http.access import authorize, require_permissions
+from app.http.access import require_permissions
 from app.http.edge import Edge
 from app.http.exchange import Services
 from app.http.openapi import openapi_config
@@ -49,10 +49,9 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
 
 
 def _routes(lifespan: Callable[[Litestar], AbstractAsyncContextManager[None]]) -> Litestar:
-    require_permissions(list(ROUTES))
+    require_permissions(ROUTES)
     return Litestar(
         ROUTES,
-        guards=[authorize],
         exception_handlers={Exception: respond},
         lifespan=[lifespan],
         openapi_config=openapi_config(),

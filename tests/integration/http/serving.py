@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,9 +37,9 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.listening = threading.Event()
 
-    async def startup(self, sockets: list[object] | None = None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
-            await super().startup(sockets)  # type: ignore[arg-type]  # as uvicorn calls it
+            await super().startup(sockets)
         finally:
             self.listening.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import uuid4
 
 import pytest
@@ -33,7 +34,7 @@ AGENT_MAY = {
 PROTECTED = [(method, path) for method, path, needs_token in routes() if needs_token]
 
 
-def call(client: Client, method: str, path: str, body: dict[str, object] = FULL_BODY) -> tuple[int, str]:
+def call(client: Client, method: str, path: str, body: Mapping[str, object] = FULL_BODY) -> tuple[int, str]:
     reply = client.get(path) if method == "GET" else client.post(path, body)
     return reply.status, reply.json.get("code", "")
 

@@ -24,7 +24,7 @@ APP = create_app(Settings(), Secrets("t" * 32, b"k" * 32))
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return json.loads(fetch("/schema/openapi.json"))
+    return msgspec.json.decode(fetch("/schema/openapi.json"), type=dict[str, Any])
 
 
 def fetch(path: str) -> bytes:
