@@ -1,4 +1,4 @@
-"""The connection to the database breaks while an act is written (case P19), or others are in the way (P18)."""
+"""The connection breaks while an act is written (case P19), or others are in its way (case P18)."""
 
 from __future__ import annotations
 
