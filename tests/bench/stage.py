@@ -25,7 +25,7 @@ START_SECONDS = 30
 @contextmanager
 def stage() -> Iterator[Database]:
     """A migrated database on a PostgreSQL of this run alone."""
-    with running_server() as server, fresh_database(server, None) as database:
+    with running_server(durable=True) as server, fresh_database(server, None) as database:
         migrate.bootstrap(database.admin_url, app_password=APP_PASSWORD)
         yield database
 

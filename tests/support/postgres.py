@@ -65,14 +65,22 @@ class Database(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
-    """The tests' server; what was started here is stopped and removed afterwards."""
+def running_server(*, durable: bool = False) -> Iterator[Server]:
+    """The tests' server; what was started here is stopped and removed afterwards.
+
+    Only benchmarks and tests that crash a server need ``durable``; each database that a test makes and
+    drops costs seconds of waiting for the disk with it.
+    """
     if (url := os.environ.get("TRAILS_TEST_DATABASE_URL")) is not None:
         yield Server.at(url)
         return
     binaries = os.environ.get("TRAILS_TEST_POSTGRES_BIN")
     with tempfile.TemporaryDirectory(prefix="trails-test-") as folder:
-        embedded = EmbeddedPostgres(Path(folder) / "data", binaries=Path(binaries) if binaries else None)
+        embedded = EmbeddedPostgres(
+            Path(folder) / "data",
+            binaries=Path(binaries) if binaries else None,
+            settings={} if durable else {"fsync": "off"},
+        )
         try:
             with embedded:
                 yield Server.at(embedded.url)
