@@ -42,6 +42,7 @@ SELECT current_setting('server_version_num')::integer AS version,
        current_setting('server_encoding') AS encoding,
        current_setting('fsync') AS fsync,
        current_setting('full_page_writes') AS full_page_writes,
+       coalesce(current_setting('trails.disposable', true), '') AS disposable,
        current_setting('session_replication_role') AS session_replication_role,
        current_setting('row_security') AS row_security;
 

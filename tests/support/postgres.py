@@ -79,7 +79,7 @@ def running_server(*, durable: bool = False) -> Iterator[Server]:
         embedded = EmbeddedPostgres(
             Path(folder) / "data",
             binaries=Path(binaries) if binaries else None,
-            settings={} if durable else {"fsync": "off"},
+            settings={} if durable else {"fsync": "off", "trails.disposable": "on"},
         )
         try:
             with embedded:

@@ -156,3 +156,14 @@ async def test_a_session_without_triggers_is_refused(admin: asyncpg.Connection) 
     await admin.execute("SET session_replication_role = replica")
     with pytest.raises(StartupError, match="session_replication_role"):
         await check_server(admin)
+
+
+async def test_a_server_that_may_lose_commits_is_refused_unless_it_says_that_it_is_disposable(
+    admin: asyncpg.Connection,
+) -> None:
+    if await admin.fetchval("SHOW fsync") == "on":
+        pytest.skip("this server is durable; the tests' own is not")
+    await check_server(admin)
+    await admin.execute("SET trails.disposable = off")
+    with pytest.raises(StartupError, match="fsync is off"):
+        await check_server(admin)
