@@ -7,9 +7,13 @@ from collections.abc import Iterable
 import msgspec
 
 from app.chain.record import Draft, VerifiedRecord
-from app.errors import FormatError
+from app.errors import ConflictError, FormatError, InvalidStateError
 from app.guard import kinds
 from app.guard.fields import FieldError, JsonObject, as_object, integer, optional_integer, text
+from app.guard.words import ActionStatus
+
+OUTCOME_CONFLICT = "outcome_conflict"
+"""Type of the ``event`` that keeps a second, different outcome as an anomaly (case G25)."""
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -62,10 +66,11 @@ Decision = Allowed | Denied | PendingApproval
 
 
 class Act(msgspec.Struct, frozen=True):
-    """The records of one act, in order, and the decision to answer once they are on disk (if any)."""
+    """The records of one act, in order, and what to answer once they are on disk: decision or refusal."""
 
     drafts: tuple[Draft, ...]
     answer: Decision | None = None
+    refusal: ConflictError | None = None
 
 
 def decision_of(records: Iterable[VerifiedRecord]) -> Decision | None:
@@ -84,6 +89,22 @@ def decision_of(records: Iterable[VerifiedRecord]) -> Decision | None:
             raise FormatError(f"{record.kind}: {error}", seq=record.seq) from error
         if decision is not None:
             return decision
+    return None
+
+
+def refusal_of(records: Iterable[VerifiedRecord]) -> ConflictError | None:
+    """The refusal that one act's records put on record; None when the act was not refused.
+
+    Raises:
+        FormatError: a record does not say what was refused.
+    """
+    for record in records:
+        if record.kind == kinds.EVENT and record.payload.get("type") == OUTCOME_CONFLICT:
+            try:
+                data = as_object(record.payload.get("data"), "data")
+                return InvalidStateError(text(data, "action_id"), ActionStatus.COMPLETED)
+            except FieldError as error:
+                raise FormatError(f"{record.kind}: {error}", seq=record.seq) from error
     return None
 
 

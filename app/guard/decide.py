@@ -23,7 +23,16 @@ from app.errors import (
 )
 from app.guard import drafts
 from app.guard.action import Action, may_report
-from app.guard.answers import Act, Allowed, Decision, Denied, PendingApproval, decision_of, rejection_reason
+from app.guard.answers import (
+    Act,
+    Allowed,
+    Decision,
+    Denied,
+    PendingApproval,
+    decision_of,
+    refusal_of,
+    rejection_reason,
+)
 from app.guard.bodies import Ask
 from app.guard.checks import check
 from app.guard.policy import Policy
@@ -41,6 +50,7 @@ __all__ = [
     "approve",
     "decision_of",
     "missing_termination",
+    "refusal_of",
     "reject",
     "report",
     "request",
@@ -142,15 +152,19 @@ def report(
 ) -> Act:
     """Records how an allowed action went; failure and harm scar the agent.
 
-    One outcome an action; only ``unknown`` may be followed by one that knows (case G25). After a
-    termination it is still recorded, flagged as late (case G23).
+    One outcome an action; only ``unknown`` may be followed by one that knows. Another outcome than the one on
+    record is refused and kept as an anomaly, the first stays (case G25). After a termination an outcome is
+    still recorded, flagged as late (case G23).
 
     Raises:
-        InvalidStateError: the action was not allowed, or its outcome is on record.
+        InvalidStateError: the action was not allowed, or this outcome is on record.
     """
     scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id)
     if not may_report(action, status):
-        raise InvalidStateError(action.action_id, action.status)
+        refusal = InvalidStateError(action.action_id, action.status)
+        if action.outcome is None or status in {action.outcome, OutcomeStatus.UNKNOWN}:
+            raise refusal
+        return Act(drafts=(drafts.outcome_conflict(scene, action, status, detail),), refusal=refusal)
     records = [drafts.outcome(scene, action, status, detail)]
     if status in _OUTCOME_SCARS:
         severity, words = _OUTCOME_SCARS[status]

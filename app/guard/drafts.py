@@ -14,7 +14,7 @@ from app.chain.record import Draft, format_timestamp
 from app.errors import ConflictError
 from app.guard import kinds
 from app.guard.action import Action
-from app.guard.answers import Act, Allowed, Denied, rejection_reason
+from app.guard.answers import OUTCOME_CONFLICT, Act, Allowed, Denied, rejection_reason
 from app.guard.checks import Refusal
 from app.guard.fields import JsonObject
 from app.guard.policy import Policy
@@ -158,6 +158,17 @@ def scar_and_limit(
     if not state.alive or score < limit:
         return (scar,)
     return (scar, termination(actor, scar_limit_reached(score, limit), "guard"))
+
+
+def outcome_conflict(scene: Scene, action: Action, status: OutcomeStatus, detail: str) -> Draft:
+    """``event``: somebody reports another outcome than the one on record, which stays."""
+    data: JsonObject = {
+        "action_id": action.action_id,
+        "recorded": None if action.outcome is None else action.outcome.value,
+        "reported": status.value,
+        "detail": detail,
+    }
+    return scene.draft(kinds.EVENT, {"type": OUTCOME_CONFLICT, "data": data})
 
 
 def scar_limit_reached(score: int, limit: int) -> str:

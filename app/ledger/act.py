@@ -12,8 +12,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from app.chain.link import seal_all
 from app.errors import (
     ConflictError,
@@ -23,13 +21,13 @@ from app.errors import (
     TooManyRequestsError,
     UnavailableError,
 )
-from app.guard.decide import Act, Decision, missing_termination
+from app.guard.decide import Act, missing_termination
 from app.guard.state import GuardState
 from app.ledger.chain import Chain
 from app.ledger.idempotency import Stamp, stamped
 from app.ledger.mirror import row_of
 from app.ledger.rebuild import catch_up, confirm_head
-from app.ledger.replay import Recalled, recall
+from app.ledger.replay import Done, recall
 from db.errors import DuplicateKeyError
 
 if TYPE_CHECKING:
@@ -47,13 +45,6 @@ Decide = Callable[[GuardState, int], Awaitable[Act]]
 """Decides on a state at a time (µs); may read the action it is about from the table."""
 
 _REFUSALS = (ConflictError, NotFoundError, ForbiddenError, TooManyRequestsError)
-
-
-class Done(msgspec.Struct, frozen=True):
-    """What an act came to: its answer and the state right after it."""
-
-    decision: Decision | None
-    state: GuardState
 
 
 class Actor:
@@ -78,6 +69,12 @@ class Actor:
             QuarantinedError: the chain does not verify.
             UnavailableError: the database is away or too busy; nothing was allowed.
         """
+        done = await self._once(chain, decide, mark)
+        if done.refusal is not None:
+            raise done.refusal
+        return done
+
+    async def _once(self, chain: Chain, decide: Decide, mark: Stamp | None) -> Done:
         keys = await self._keystore.of(chain.id.tenant_id)
         async with chain.lock:
             chain.require_sound()
@@ -94,7 +91,7 @@ class Actor:
                     if await catch_up(self._pool, chain, keys):
                         continue
                     if mark is not None and (before := await recall(self._pool, chain, mark)):
-                        return _answer(before)
+                        return before
                     raise
         raise _outrun()
 
@@ -130,7 +127,7 @@ class Actor:
         now_us = self._clock()
         act = await decide(chain.state, now_us)
         await self._append(chain, keys, act, mark, now_us)
-        return Done(decision=act.answer, state=chain.state)
+        return Done(chain.state, act.answer, act.refusal)
 
     async def _append(
         self, chain: Chain, keys: TenantKeys, act: Act, mark: Stamp | None, now_us: int
@@ -151,12 +148,8 @@ class Actor:
         before = None if mark is None else await recall(self._pool, chain, mark)
         if before is None:
             raise UnavailableError("the first answer to this Idempotency-Key is not readable yet; try again")
-        return _answer(before)
+        return before
 
 
 def _outrun() -> UnavailableError:
     return UnavailableError("other writers keep being faster on this agent's chain; try again")
-
-
-def _answer(before: Recalled) -> Done:
-    return Done(decision=before.decision, state=before.state)

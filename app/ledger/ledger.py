@@ -16,7 +16,7 @@ from app.chain.link import seal_all
 from app.chain.record import GENESIS, Draft
 from app.errors import AgentExistsError, ConflictError, NotFoundError, TrailsError, UnknownActionError
 from app.guard import decide
-from app.ledger.act import Actor, Done
+from app.ledger.act import Actor
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
@@ -26,7 +26,7 @@ from app.ledger.keystore import Keystore
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
-from app.ledger.replay import recall
+from app.ledger.replay import Done, recall
 from db.schema import DEFAULT_TENANT_ID
 
 if TYPE_CHECKING:

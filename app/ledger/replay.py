@@ -12,8 +12,8 @@ import msgspec
 
 import db.ledger
 from app.chain.verify import Verifier
-from app.errors import ChainError, FormatError
-from app.guard.decide import Decision, decision_of
+from app.errors import ChainError, ConflictError, FormatError
+from app.guard.decide import Decision, decision_of, refusal_of
 from app.guard.state import EMPTY, GuardState, evolve
 from app.ledger.idempotency import act_length
 from app.ledger.rebuild import CHUNK_ROWS, verify_row
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from db.pool import Pool
 
 
-class Recalled(msgspec.Struct, frozen=True):
-    """An act that was carried out before: its decision, and the state right after it."""
+class Done(msgspec.Struct, frozen=True):
+    """What an act came to: its decision or refusal, and the state right after it."""
 
-    decision: Decision | None
     state: GuardState
+    decision: Decision | None = None
+    refusal: ConflictError | None = None
 
 
-async def recall(pool: Pool, chain: Chain, mark: Stamp) -> Recalled | None:
+async def recall(pool: Pool, chain: Chain, mark: Stamp) -> Done | None:
     """Finds the act that carried ``mark`` in this chain; None when there was none.
 
     Raises:
@@ -44,7 +45,7 @@ async def recall(pool: Pool, chain: Chain, mark: Stamp) -> Recalled | None:
         return None
     try:
         state, records = await _fold_to(pool, chain, row.seq, mark)
-        return Recalled(decision=decision_of(records), state=state)
+        return Done(state, decision_of(records), refusal_of(records))
     except ChainError as error:
         raise chain.quarantine(str(error)) from error
 

@@ -61,8 +61,10 @@ class GuardChain:
         return sealed
 
     def do(self, act: Act) -> Decision | None:
-        """Appends an act and gives its answer."""
+        """Appends an act and gives its answer, or raises its refusal."""
         self.append(*act.drafts)
+        if act.refusal is not None:
+            raise act.refusal
         return act.answer
 
     def wait(self, secs: float) -> None:

@@ -224,9 +224,9 @@ async def test_g25_an_outcome_counts_once_and_unknown_may_become_known(
     await agent.ask("search")
     first = await agent.report("act-1", "failure", "x", key="k")
     assert await twin.report("act-1", "failure", "x", key="k") == first
-    for status in ("failure", "success"):
+    for outcome in ("failure", "success"):
         with pytest.raises(InvalidStateError):
-            await twin.report("act-1", status, "x")
+            await twin.report("act-1", outcome, "x")
     await twin.report("act-2", "unknown", "reply lost")
     with pytest.raises(InvalidStateError):
         await agent.report("act-2", "unknown")
@@ -234,6 +234,24 @@ async def test_g25_an_outcome_counts_once_and_unknown_may_become_known(
     with pytest.raises(InvalidStateError):
         await twin.report("act-2", "harmful")
     assert status["scar_score"] == 1
-    said = [r["payload"]["status"] for r in await table.records() if r["kind"] == "outcome"]
+    records = await table.records()
+    said = [r["payload"]["status"] for r in records if r["kind"] == "outcome"]
     assert said == ["failure", "unknown", "success"]
+    anomalies = [r["payload"]["data"] for r in records if r["kind"] == "event"]
+    assert [(a["action_id"], a["recorded"], a["reported"]) for a in anomalies] == [
+        ("act-1", "failure", "success"),
+        ("act-2", "success", "harmful"),
+    ]
     assert (await agent.action("act-2"))["outcome"] == "success"
+
+
+async def test_g25_a_refused_outcome_is_refused_again_under_the_same_key(
+    agent: Caller, twin: Caller, table: Table
+) -> None:
+    await agent.ask("search")
+    await agent.report("act-1", "success")
+    for caller in (agent, agent, twin):
+        with pytest.raises(InvalidStateError, match="act-1 is completed"):
+            await caller.report("act-1", "failure", "late doubt", key="k")
+    assert [r["kind"] for r in await table.records()].count("event") == 1
+    assert (await agent.action("act-1"))["outcome"] == "success"
