@@ -42,63 +42,82 @@ async def until_answered(act: Callable[[], Awaitable[Any]]) -> Any:
     raise AssertionError("still no answer after twenty tries")
 
 
-@pytest.mark.parametrize("fault", Fault)
+@pytest.fixture
+async def agents(ledger: Ledger) -> dict[Fault, Caller]:
+    """An agent for each fault."""
+    made = {fault: Caller(ledger, fault.name) for fault in Fault}
+    for caller in made.values():
+        await caller.create()
+    return made
+
+
 async def test_p19_a_retry_with_the_same_key_is_one_act_charged_once(
-    fault: Fault, agent: Caller, twin: Caller, proxy: Proxy, table: Table
+    agents: dict[Fault, Caller], second_ledger: Ledger, proxy: Proxy, table: Table, subtests: pytest.Subtests
 ) -> None:
-    proxy.arm(fault, b'"kind":"action_allowed"')
-    answer = json_of(await until_answered(lambda: agent.ask("search", key=KEY)))
-    assert proxy.fired == 1
-    assert answer == {"decision": "allowed", "action_id": "act-1", "cost": 2, "remaining": 98}
-    assert await table.kinds(after=1) == ["action_requested", "action_allowed"]
-    assert json_of(await twin.ask("search", key=KEY)) == answer
-    assert (await twin.status())["spent"] == (await agent.status())["spent"] == 2
+    for fault, agent in agents.items():
+        with subtests.test(fault=fault.name):
+            fired = proxy.fired
+            proxy.arm(fault, b'"kind":"action_allowed"')
+            answer = json_of(await until_answered(lambda agent=agent: agent.ask("search", key=KEY)))  # type: ignore[misc]
+            assert proxy.fired == fired + 1
+            assert answer == {"decision": "allowed", "action_id": "act-1", "cost": 2, "remaining": 98}
+            assert await table.kinds(fault.name, after=1) == ["action_requested", "action_allowed"]
+            twin = agent.at(second_ledger)
+            assert json_of(await twin.ask("search", key=KEY)) == answer
+            assert (await twin.status())["spent"] == (await agent.status())["spent"] == 2
 
 
-@pytest.mark.parametrize("fault", Fault)
 async def test_p19_the_caller_is_never_told_of_success_that_is_not_on_disk(
-    fault: Fault, agent: Caller, proxy: Proxy, table: Table
+    agents: dict[Fault, Caller], proxy: Proxy, table: Table, subtests: pytest.Subtests
 ) -> None:
-    proxy.arm(fault, b'"kind":"action_allowed"')
-    with pytest.raises(UnavailableError) as caught:
-        await agent.ask("search")
-    assert not isinstance(caught.value, StaleChainError)
-    # The next ask waits for what the server may still be doing, so the table is at rest behind it.
-    remaining = json_of(await agent.ask("search"))["remaining"]
-    acts = (await table.kinds(after=1)).count("action_allowed")
-    assert acts in {Fault.DROP: {1}, Fault.SWALLOW: {2}, Fault.CUT: {1, 2}}[fault]
-    assert await table.kinds(after=1) == ["action_requested", "action_allowed"] * acts
-    assert remaining == 100 - 2 * acts
-    assert (await agent.verify())["ok"] is True
+    for fault, agent in agents.items():
+        with subtests.test(fault=fault.name):
+            proxy.arm(fault, b'"kind":"action_allowed"')
+            with pytest.raises(UnavailableError) as caught:
+                await agent.ask("search")
+            assert not isinstance(caught.value, StaleChainError)
+            # The next ask waits for what the server may still be doing: the table is at rest behind it.
+            remaining = json_of(await agent.ask("search"))["remaining"]
+            kinds = await table.kinds(fault.name, after=1)
+            acts = kinds.count("action_allowed")
+            assert acts in {Fault.DROP: {1}, Fault.SWALLOW: {2}, Fault.CUT: {1, 2}}[fault]
+            assert kinds == ["action_requested", "action_allowed"] * acts
+            assert remaining == 100 - 2 * acts
+            assert (await agent.verify())["ok"] is True
 
 
-@pytest.mark.parametrize("fault", Fault)
 async def test_p19_acts_on_actions_survive_too(
-    fault: Fault, agent: Caller, twin: Caller, proxy: Proxy, table: Table
+    agents: dict[Fault, Caller], second_ledger: Ledger, proxy: Proxy, table: Table, subtests: pytest.Subtests
 ) -> None:
-    await agent.ask("email", {"to": "a"})
-    proxy.arm(fault, b'"kind":"action_allowed"')
-    approved = await until_answered(lambda: agent.approve("act-1", key=KEY))
-    assert json_of(approved)["remaining"] == 95
-    proxy.arm(fault, b'"kind":"outcome"')
-    reported = await until_answered(lambda: agent.report("act-1", "failure", key=KEY))
-    proxy.arm(fault, b'"kind":"terminated"')
-    ended = await until_answered(lambda: agent.terminate(key=KEY))
-    assert proxy.fired == 3
-    assert await table.kinds(after=3) == ["action_allowed", "outcome", "scar", "terminated"]
-    assert await twin.report("act-1", "failure", key=KEY) == reported
-    assert await twin.terminate(key=KEY) == ended == await twin.status()
+    for fault, agent in agents.items():
+        with subtests.test(fault=fault.name):
+            acts: dict[str, Callable[[Caller], Awaitable[Any]]] = {
+                "action_allowed": lambda caller: caller.approve("act-1", key=KEY),
+                "outcome": lambda caller: caller.report("act-1", "failure", key=KEY),
+                "terminated": lambda caller: caller.terminate(key=KEY),
+            }
+            await agent.ask("email", {"to": "a"})
+            for kind, act in acts.items():
+                fired = proxy.fired
+                proxy.arm(fault, f'"kind":"{kind}"'.encode())
+                answer = await until_answered(lambda act=act, agent=agent: act(agent))  # type: ignore[misc]
+                assert proxy.fired == fired + 1
+                assert await act(agent.at(second_ledger)) == answer
+            expected = ["action_allowed", "outcome", "scar", "terminated"]
+            assert await table.kinds(fault.name, after=3) == expected
 
 
-@pytest.mark.parametrize("fault", Fault)
 async def test_p19_creating_an_agent_survives_too(
-    fault: Fault, ledger: Ledger, proxy: Proxy, table: Table
+    ledger: Ledger, proxy: Proxy, table: Table, subtests: pytest.Subtests
 ) -> None:
-    proxy.arm(fault, b'"kind":"genesis"')
-    status = await until_answered(lambda: Caller(ledger).create(key=KEY))
-    assert proxy.fired == 1
-    assert status == await Caller(ledger).status()
-    assert await table.kinds() == ["genesis", "policy"]
+    for fault in Fault:
+        with subtests.test(fault=fault.name):
+            agent, fired = Caller(ledger, fault.name), proxy.fired
+            proxy.arm(fault, b'"kind":"genesis"')
+            status = await until_answered(lambda agent=agent: agent.create(key=KEY))  # type: ignore[misc]
+            assert proxy.fired == fired + 1
+            assert status == await agent.status()
+            assert await table.kinds(fault.name) == ["genesis", "policy"]
 
 
 @pytest.mark.parametrize("fault", Fault)

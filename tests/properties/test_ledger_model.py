@@ -114,7 +114,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Moves the clock; the time of the next record, which is never before the last one."""
         self.bench.clock.move(pause)
         state = self.bench.run(self.bench.table.folded(self.agent))
-        return max(self.bench.clock.now_us, state.head.timestamp_us)
+        return int(max(self.bench.clock.now_us, state.head.timestamp_us))
 
     def decided(self, answer: dict[str, Any], expected: dict[str, Any]) -> None:
         assert {name: value for name, value in answer.items() if name != "retry_after_secs"} == expected
@@ -214,7 +214,7 @@ def test_two_ledgers_say_what_the_second_guard_says(database: Database) -> None:
     bench = Bench(database.app_url, database.admin_url)
     try:
         run_state_machine_as_test(
-            lambda: LedgerMachine(bench),
+            lambda: LedgerMachine(bench),  # type: ignore[arg-type] # a factory is taken too
             settings=settings(max_examples=20, stateful_step_count=15, deadline=None),
         )
     finally:

@@ -12,6 +12,7 @@ from app.ledger.commit import Committer
 from db.pool import create_pool
 from tests.support.ledgers import (
     MASTER_KEY,
+    TABLE,
     Caller,
     Table,
     decisions,
@@ -56,6 +57,27 @@ async def test_a_stale_member_does_not_fail_its_group(
     assert [answer["remaining"] for answer in answers] == [98, 98, 96, 98]
     for caller in callers:
         assert (await caller.verify())["ok"] is True
+
+
+async def test_a_member_that_the_database_refuses_does_not_fail_its_group(
+    callers: list[Caller], database: Database, table: Table
+) -> None:
+    await table.admin.execute(
+        f"ALTER TABLE {TABLE} ADD CONSTRAINT t CHECK (signed_text NOT LIKE '%forbidden%') NOT VALID"
+    )
+    async with holding(database.admin_url, await next_rows(callers[0], event())) as blocker:
+        first = asyncio.create_task(callers[0].ask("search"))
+        await table.until_waiting(1)
+        words = ("fine", "forbidden", "fine")
+        others = [
+            asyncio.create_task(caller.ask("search", word))
+            for caller, word in zip(callers[1:], words, strict=True)
+        ]
+        await until_queued(callers[0].ledger, 3)
+        await blocker.execute("ROLLBACK")
+        answers = await outcomes(first, *others)
+    assert decisions(answers) == ["allowed", "allowed", "CheckViolationError", "allowed"]
+    assert [len(await table.rows(caller.agent)) for caller in callers] == [4, 4, 2, 4]
 
 
 async def test_a_caller_that_goes_away_leaves_the_chain_usable(

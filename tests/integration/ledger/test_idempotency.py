@@ -49,50 +49,61 @@ ENDPOINTS = {
 }
 
 
-@pytest.fixture(params=ENDPOINTS)
-async def endpoint(request: pytest.FixtureRequest, agent: Caller) -> Endpoint:
-    """Each endpoint in turn, on an agent that is ready for it."""
-    found = ENDPOINTS[request.param]
+async def ready(ledger: Ledger, name: str) -> Caller:
+    """An agent of that name, ready for the endpoint."""
+    agent = Caller(ledger, name)
+    await agent.create()
     await agent.scar("minor", "earlier")
-    if found.before is not None:
-        await found.before(agent, "")
-    return found
+    before = ENDPOINTS[name].before
+    if before is not None:
+        await before(agent, "")
+    return agent
 
 
 async def test_p21_same_key_same_body_is_the_first_answer_for_ever(
-    endpoint: Endpoint, agent: Caller, twin: Caller, restarted: Opener, table: Table
+    ledger: Ledger, second_ledger: Ledger, restarted: Opener, table: Table, subtests: pytest.Subtests
 ) -> None:
-    before = len(await table.rows())
-    first = json_of(await endpoint.act(agent, "a"))
-    assert len(await table.rows()) == before + endpoint.records
-    assert json_of(await endpoint.act(agent, "a")) == first
-    # What happens afterwards changes nothing in the first answer.
-    await agent.scar("moderate", "later")
-    await agent.ask("search")
-    after = len(await table.rows())
-    for caller in (agent, twin, agent.at(await restarted())):
-        assert json_of(await endpoint.act(caller, "a")) == first
-    assert len(await table.rows()) == after
+    for name, endpoint in ENDPOINTS.items():
+        with subtests.test(endpoint=name):
+            agent = await ready(ledger, name)
+            before = len(await table.rows(name))
+            first = json_of(await endpoint.act(agent, "a"))
+            assert len(await table.rows(name)) == before + endpoint.records
+            assert json_of(await endpoint.act(agent, "a")) == first
+            # What happens afterwards changes nothing in the first answer.
+            await agent.scar("moderate", "later")
+            await agent.ask("search")
+            after = len(await table.rows(name))
+            for caller in (agent, agent.at(second_ledger), agent.at(await restarted())):
+                assert json_of(await endpoint.act(caller, "a")) == first
+            assert len(await table.rows(name)) == after
 
 
 async def test_p21_same_key_other_body_is_a_conflict(
-    endpoint: Endpoint, agent: Caller, twin: Caller, restarted: Opener, table: Table
+    ledger: Ledger, second_ledger: Ledger, restarted: Opener, table: Table, subtests: pytest.Subtests
 ) -> None:
-    await endpoint.act(agent, "a")
-    after = len(await table.rows())
-    for caller in (agent, twin, agent.at(await restarted())):
-        with pytest.raises(IdempotencyConflictError):
-            await endpoint.act(caller, "b")
-    assert len(await table.rows()) == after
+    for name, endpoint in ENDPOINTS.items():
+        with subtests.test(endpoint=name):
+            agent = await ready(ledger, name)
+            await endpoint.act(agent, "a")
+            after = len(await table.rows(name))
+            for caller in (agent, agent.at(second_ledger), agent.at(await restarted())):
+                with pytest.raises(IdempotencyConflictError):
+                    await endpoint.act(caller, "b")
+            assert len(await table.rows(name)) == after
 
 
 async def test_p21_fifty_at_once_are_one_act(
-    endpoint: Endpoint, agent: Caller, twin: Caller, table: Table
+    ledger: Ledger, second_ledger: Ledger, table: Table, subtests: pytest.Subtests
 ) -> None:
-    before = len(await table.rows())
-    answers = await outcomes(*(endpoint.act((agent, twin)[n % 2], "a") for n in range(50)))
-    assert [json_of(answer) for answer in answers] == [json_of(answers[0])] * 50
-    assert len(await table.rows()) == before + endpoint.records
+    for name, endpoint in ENDPOINTS.items():
+        with subtests.test(endpoint=name):
+            agent = await ready(ledger, name)
+            twin = agent.at(second_ledger)
+            before = len(await table.rows(name))
+            answers = await outcomes(*(endpoint.act((agent, twin)[n % 2], "a") for n in range(50)))
+            assert [json_of(answer) for answer in answers] == [json_of(answers[0])] * 50
+            assert len(await table.rows(name)) == before + endpoint.records
 
 
 async def test_p21_creating_an_agent_again_is_the_first_answer(

@@ -23,11 +23,11 @@ from tests.support.ledgers import (
     outcomes,
 )
 
-MINE = f"UPDATE {TABLE} SET %s WHERE agent_id = 'agent-1' AND seq = 3"
+MINE = f"UPDATE {TABLE} SET %s WHERE agent_id = 'AGENT' AND seq = 3"
 
 SWAP = f"""
-    UPDATE {TABLE} SET seq = CASE seq WHEN 3 THEN 103 ELSE 3 END WHERE agent_id = 'agent-1' AND seq IN (3, 5);
-    UPDATE {TABLE} SET seq = 5 WHERE agent_id = 'agent-1' AND seq = 103
+    UPDATE {TABLE} SET seq = CASE seq WHEN 3 THEN 103 ELSE 3 END WHERE agent_id = 'AGENT' AND seq IN (3, 5);
+    UPDATE {TABLE} SET seq = 5 WHERE agent_id = 'AGENT' AND seq = 103
 """
 
 TAMPERED = {
@@ -44,9 +44,9 @@ TAMPERED = {
     "time": (MINE % "created_at = created_at + interval '1 us'", "mirror", 3),
     "key": (MINE % "key_id = repeat('0', 16)", "mirror", 3),
     "session": (MINE % "session_id = gen_random_uuid()", "mirror", 3),
-    "deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq = 3", "order", 3),
-    "first deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1' AND seq = 0", "order", 0),
-    "all deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'agent-1'", "signature", 0),
+    "deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'AGENT' AND seq = 3", "order", 3),
+    "first deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'AGENT' AND seq = 0", "order", 0),
+    "all deleted": (f"DELETE FROM {TABLE} WHERE agent_id = 'AGENT'", "signature", 0),
     "swapped": (SWAP, "order", 3),
 }
 
@@ -62,30 +62,33 @@ async def neighbour(agent: Caller) -> Caller:
     return other
 
 
-@pytest.mark.parametrize("how", TAMPERED)
 async def test_a_tampered_chain_is_quarantined_with_where_and_why(
-    how: str, agent: Caller, neighbour: Caller, restarted: Opener, table: Table
+    neighbour: Caller, restarted: Opener, table: Table, subtests: pytest.Subtests
 ) -> None:
-    statement, fault, seq = TAMPERED[how]
+    names = {how: f"tampered-{number}" for number, how in enumerate(TAMPERED)}
+    for name in names.values():
+        await Caller(neighbour.ledger, name).create()
+        for number in range(3):
+            await Caller(neighbour.ledger, name).ask("search", number)
     await table.unlock()
-    await table.admin.execute(f"CREATE TABLE kept AS SELECT * FROM {TABLE}")
-    await table.admin.execute(statement)
-    again = agent.at(await restarted())
-    refused = await outcomes(
-        again.status(), again.ask(), again.scar(), again.action("act-1"), again.pending()
-    )
-    assert {type(error) for error in refused} == {QuarantinedError}
-    where = f"seq {seq}: " if how != "all deleted" else "the table holds no record of it"
-    assert where in str(refused[0])
-    assert await again.listed() == {
-        "agent_id": "agent-1",
-        "state": "quarantined",
-        "error": str(refused[0]),
-    }
-    verdict = await again.verify()
-    assert (verdict["ok"], verdict["verdict"]) == (False, "tampered")
-    assert (verdict["failure"]["seq"], verdict["faults"][0]["fault"]) == (seq, fault)
-    beside = neighbour.at(again.ledger)
+    for how, (statement, _, _) in TAMPERED.items():
+        await table.admin.execute(statement.replace("AGENT", names[how]))
+    ledger = await restarted()
+    for how, (_, fault, seq) in TAMPERED.items():
+        with subtests.test(how=how):
+            again = Caller(ledger, names[how])
+            refused = await outcomes(
+                again.status(), again.ask(), again.scar(), again.action("act-1"), again.pending()
+            )
+            assert {type(error) for error in refused} == {QuarantinedError}
+            where = f"seq {seq}: " if how != "all deleted" else "the table holds no record of it"
+            assert where in str(refused[0])
+            entry = {"agent_id": again.agent, "state": "quarantined", "error": str(refused[0])}
+            assert await again.listed() == entry
+            verdict = await again.verify()
+            assert (verdict["ok"], verdict["verdict"]) == (False, "tampered")
+            assert (verdict["failure"]["seq"], verdict["faults"][0]["fault"]) == (seq, fault)
+    beside = neighbour.at(ledger)
     assert json_of(await beside.ask())["decision"] == "allowed"
     assert (await beside.listed())["state"] == "active"
     assert (await beside.verify())["ok"] is True

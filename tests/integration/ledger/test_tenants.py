@@ -60,7 +60,7 @@ async def test_g32_another_tenants_agent_is_as_unknown_as_any(agent: Caller, acm
             caller.pending,
         ):
             with pytest.raises(NotFoundError) as caught:
-                await asking()  # type: ignore[operator]
+                await asking()
             said.add((type(caught.value), str(caught.value)))
         with pytest.raises(NotFoundError) as caught:
             await caller.approve("act-1")
