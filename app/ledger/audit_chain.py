@@ -8,13 +8,14 @@ from typing import Final
 import msgspec
 
 from app.chain.keys import PublicKey
-from app.chain.record import GENESIS, KEY_ROTATED, SignedRecord, VerifiedRecord
-from app.chain.report import MAX_FAULTS, Fault, Report
+from app.chain.record import GENESIS, KEY_ROTATED, VerifiedRecord
+from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verify import ChainAudit
 from app.errors import ChainError, MirrorError, SignatureError
+from app.guard.kinds import POLICY
 from app.ledger.chain import ChainId
-from app.ledger.mirror import check_mirror
+from app.ledger.inspect import ChainInspector
 from app.ledger.payload import same_payload
 from db.ledger import ChainRow, TrailRow
 
@@ -89,59 +90,37 @@ class RegisteredChain(AuditedChain):
         follow_rotation: bool,
     ) -> None:
         super().__init__(name, first)
-        self._id = ChainId(entry.tenant_id, entry.agent_id, entry.log_uuid, entry.guarded)
+        chain_id = ChainId(entry.tenant_id, entry.agent_id, entry.log_uuid, entry.guarded)
         self._entry = entry
         self._keys = keys
         self._follow_rotation = follow_rotation
-        self._audit = ChainAudit(trusted_key(first.signed_text, keys), checkpoints)
-        self._key: PublicKey | None = None
-        self._faults = _Faults()
-        self._has_policy = False
+        self._inspector = ChainInspector(chain_id, trusted_key(first.signed_text, keys), checkpoints)
+        self._audit = self._inspector.audit
         if keys is not None and not keys:
             self._audit.note(SignatureError("the tenant has no signing key that opens", seq=first.seq))
 
     def push(self, row: AuditedRow) -> None:
         """Verifies the row's text, then compares its columns with it."""
-        self._faults.line += 1
         missing = [name for name in _NEEDED if getattr(row.trail, name) is None]
         if missing:
             reason = f"columns are NULL: {', '.join(missing)}"
             self._audit.add_unreadable(MirrorError(reason, seq=row.trail.seq))
             return
-        signed = SignedRecord(row.trail.signed_text, row.trail.hash, row.trail.signature)
-        signing = self._key
-        record = self._audit.add(signed)
-        if record is None or record.kind in {GENESIS, KEY_ROTATED} or signing is None:
-            self._key = self._audit.report().key
+        record = self._inspector.push(row.trail)
         if record is None:
             return
-        if record.kind == GENESIS or signing is None:
-            signing = self._key
         try:
-            self._compare(row, record, signing)
+            self._compare(row, record)
         except ChainError as error:
-            self._faults.add(row.trail.seq, error)
+            self._audit.doubt(error)
 
     def report(self) -> Report:
-        """The faults of texts and columns together, in the order of the rows."""
-        if self._faults.line > 1 and self._has_policy != self._entry.guarded:
-            self._faults.add(
-                1, MirrorError("the registry's word on whether a guard decides is not the chain's")
-            )
-        report = self._audit.report()
-        merged = sorted([*report.first_faults, *self._faults.first], key=lambda fault: fault.line)
-        return msgspec.structs.replace(
-            report,
-            faulty=report.faulty + self._faults.records,
-            fault_count=report.fault_count + self._faults.runs,
-            first_faults=tuple(merged[:MAX_FAULTS]),
-        )
+        """What was found in texts and columns."""
+        return self._audit.report()
 
-    def _compare(self, row: AuditedRow, record: VerifiedRecord, signing: PublicKey | None) -> None:
-        if record.seq == 1:
-            self._has_policy = record.kind == "policy"
-        if signing is not None:
-            check_mirror(self._id, row.trail, record, signing)
+    def _compare(self, row: AuditedRow, record: VerifiedRecord) -> None:
+        if record.seq == 1 and self._entry.guarded != (record.kind == POLICY):
+            raise MirrorError("the registry's word on whether a guard decides is not the chain's", seq=1)
         if record.kind == GENESIS and self._entry.created_at != row.trail.created_at:
             raise MirrorError("the registry's created_at is not the time of the genesis record", seq=0)
         if row.id != int(record.hash[:16], 16) >> 1:
@@ -154,28 +133,3 @@ class RegisteredChain(AuditedChain):
     def _check_rotation(self, record: VerifiedRecord) -> None:
         if self._keys is not None and record.payload.get("public_key") not in self._keys:
             raise SignatureError("the key that the record names is not one of the tenant's", seq=record.seq)
-
-
-class _Faults:
-    """Faults of columns, run by run; ``line`` is the row at hand, counted from 1."""
-
-    def __init__(self) -> None:
-        self.line = 0
-        self.runs = 0
-        self.records = 0
-        self.first: list[Fault] = []
-        self._last: Fault | None = None
-
-    def add(self, seq: int | None, error: ChainError) -> None:
-        """Adds the fault of the row at hand; the same class in the next row is the same run."""
-        self.records += 1
-        last = self._last
-        if last is not None and (last.fault, last.line + last.records) == (error.fault, self.line):
-            self._last = msgspec.structs.replace(last, records=last.records + 1)
-            if self.first[-1] is last:
-                self.first[-1] = self._last
-            return
-        self.runs += 1
-        self._last = Fault(seq if error.seq is None else error.seq, self.line, error.fault, error.reason)
-        if len(self.first) < MAX_FAULTS:
-            self.first.append(self._last)

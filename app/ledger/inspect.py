@@ -20,6 +20,7 @@ from app.ledger.rebuild import CHUNK_ROWS
 
 if TYPE_CHECKING:
     from app.chain.keys import PublicKey
+    from app.chain.record import VerifiedRecord
     from app.chain.report import Report
     from app.chain.strict import JsonObject
     from app.ledger.chain import Chain, ChainId
@@ -42,18 +43,23 @@ class ChainInspector:
         self._id = chain_id
         self.audit = ChainAudit(trusted, checkpoints)
 
-    def push(self, row: TrailRow) -> None:
-        """Verifies one row; what is wrong with it is noted, and the next one is judged on its own."""
+    def push(self, row: TrailRow) -> VerifiedRecord | None:
+        """Verifies one row; what is wrong with it is noted, and the next one is judged on its own.
+
+        Returns None for a row that does not stand.
+        """
         key_before = self.audit.key
         record = self.audit.add(signed_of(row))
         if record is None:
-            return
+            return None
         signed_by = self.audit.key if record.kind == GENESIS else key_before
         try:
             if signed_by is not None:
                 check_mirror(self._id, row, record, signed_by)
         except MirrorError as error:
             self.audit.doubt(error)
+            return None
+        return record
 
     def push_all(self, rows: Sequence[TrailRow]) -> None:
         """Verifies a chunk of rows."""
