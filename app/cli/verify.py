@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,8 @@ from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, checkpoints, parse_checkpoint, read_heads
 from app.cli.exits import missing_package
-from app.cli.outcome import Finding, Outcome, Run, console_for
+from app.cli.missing import missing_chains
+from app.cli.outcome import Finding, Run, console_for
 from app.cli.verify_files import FileOptions, Progress, sizes, verify_file
 from app.errors import KeyMaterialError, TrailsError
 
@@ -133,36 +134,6 @@ def _verify_files(options: Options) -> Run:
     with _progress(options, "bytes", sizes(options.files)) as progress:
         outcomes = [verify_file(name, wanted, progress) for name in options.files]
     return Run((*outcomes, *missing_chains(options.anchors, outcomes, agent_id=options.agent_id)))
-
-
-def missing_chains(
-    anchors: Iterable[Anchor],
-    outcomes: Sequence[Outcome],
-    *,
-    agent_id: str | None = None,
-    tenant: str | None = None,
-) -> list[Outcome]:
-    """Chains that a kept head names and that were not found at all."""
-    missing: dict[str, Outcome] = {}
-    for anchor in anchors:
-        if not anchor.named or not _wanted(anchor, agent_id, tenant):
-            continue
-        if not any(_is_of(anchor, outcome) for outcome in outcomes):
-            name = anchor.log_uuid or "/".join(part for part in (anchor.tenant, anchor.agent_id) if part)
-            note = f"the chain is not there; a head kept elsewhere says seq {anchor.seq}"
-            missing[name] = Outcome(
-                name, Verdict.INCOMPLETE, anchor.tenant, anchor.agent_id, anchor.log_uuid, note=note
-            )
-    return list(missing.values())
-
-
-def _wanted(anchor: Anchor, agent_id: str | None, tenant: str | None) -> bool:
-    """Whether a missing chain would have been among those that were asked for."""
-    return (agent_id is None or anchor.agent_id == agent_id) and (tenant is None or anchor.tenant == tenant)
-
-
-def _is_of(anchor: Anchor, outcome: Outcome) -> bool:
-    return anchor.belongs_to(tenant=outcome.tenant, agent_id=outcome.agent_id, log_uuid=outcome.log_uuid)
 
 
 def _pinned(texts: Iterable[str]) -> dict[str, PublicKey]:

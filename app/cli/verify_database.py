@@ -8,8 +8,8 @@ from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, checkpoints
 from app.cli.database import database_url, master_key
+from app.cli.missing import missing_chains
 from app.cli.outcome import Finding, Outcome, Run
-from app.cli.verify import missing_chains
 from app.ledger.audit import DatabaseAudit, Selection, Trust, audit_database
 from app.ledger.audit_chain import ChainName
 from app.settings import Settings
