@@ -64,7 +64,10 @@ CREATE TABLE trails.agent_audit_trails (
     CONSTRAINT trail_seq_range CHECK (seq >= 0),
     CONSTRAINT trail_kind_length CHECK (char_length(kind) BETWEEN 1 AND 64),
     CONSTRAINT trail_created_at_finite CHECK (isfinite(created_at)),
-    CONSTRAINT trail_signature_format CHECK (signature ~ '^[0-9a-f]{128}$'),
+    -- translate() and not a regular expression: on 128 characters that took a third of a row's whole cost.
+    CONSTRAINT trail_signature_format CHECK (
+        octet_length(signature) = 128 AND translate(signature, '0123456789abcdef', '') = ''
+    ),
     CONSTRAINT trail_hash CHECK (
         hash = encode(sha256(convert_to(E'lineage-audit-v1\n' || signed_text, 'UTF8')), 'hex')
     ),
@@ -81,7 +84,9 @@ CREATE TABLE trails.agent_audit_trails (
     CONSTRAINT trail_idempotency_mirror CHECK (
         idempotency_key IS NOT DISTINCT FROM (trace_data -> 'idempotency' ->> 'key')
     ),
-    CONSTRAINT trail_idempotency_format CHECK (idempotency_key ~ '^[0-9a-f]{64}$'),
+    CONSTRAINT trail_idempotency_format CHECK (
+        octet_length(idempotency_key) = 64 AND translate(idempotency_key, '0123456789abcdef', '') = ''
+    ),
     CONSTRAINT trail_action_id_length CHECK (
         kind NOT IN ('action_requested', 'approval_required', 'action_allowed', 'action_denied',
                      'action_rejected', 'outcome')
