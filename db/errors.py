@@ -17,6 +17,7 @@ from app.errors import (
     AgentExistsError,
     BadRequestError,
     ConflictError,
+    MirrorError,
     StaleChainError,
     TrailsError,
     UnavailableError,
@@ -63,6 +64,7 @@ def translate(agent_id: str = "") -> Iterator[None]:
         DuplicateKeyError: the idempotency key stands in the chain already.
         AgentExistsError: the agent's id is taken.
         ConflictError: the tenant's slug or the chain's id is taken.
+        MirrorError: the registry does not hold what the record names; somebody took it away.
         BadRequestError: a value exceeds a limit of the database.
         UnavailableError: connection lost or refused, time-out, overload, disk full, read-only, shutdown,
             lock not available, privilege missing.
@@ -92,6 +94,8 @@ def _from_server(error: asyncpg.PostgresError, agent_id: str) -> TrailsError | N
         return _from_unique(error.constraint_name or "", agent_id)
     if state == BROKEN_LINK or state in _ROLLED_BACK:
         return StaleChainError("another writer was faster; the chain is read again")
+    if state == UNREGISTERED:
+        return MirrorError("the registry does not hold the chain, the agent or the key that the record names")
     if state[:2] == _LIMITS_CLASS:
         return BadRequestError("a value is larger than the database can hold")
     if state[:2] in _PASSING_CLASSES or state in _PASSING_STATES:

@@ -16,6 +16,7 @@ from app.chain.link import seal_all
 from app.errors import (
     ConflictError,
     ForbiddenError,
+    MirrorError,
     NotFoundError,
     StaleChainError,
     TooManyRequestsError,
@@ -90,7 +91,7 @@ class Actor:
                 except _REFUSALS:
                     if await catch_up(self._pool, chain, keys):
                         continue
-                    if mark is not None and (before := await recall(self._pool, chain, mark)):
+                    if mark is not None and (before := await recall(self._pool, chain, keys, mark)):
                         return before
                     raise
         raise _outrun()
@@ -134,7 +135,10 @@ class Actor:
     ) -> None:
         key = keys.signing(chain.key_in_force)
         records = seal_all(stamped(act.drafts, mark), chain.head, now_us, key)
-        await self._committer.append([row_of(chain.id, record, key.public.key_id) for record in records])
+        try:
+            await self._committer.append([row_of(chain.id, record, key.public.key_id) for record in records])
+        except MirrorError as error:
+            raise chain.quarantine(error.message) from error
         for record in records:
             chain.advance(record, key.public)
 
@@ -145,7 +149,7 @@ class Actor:
 
     async def _recall(self, chain: Chain, keys: TenantKeys, mark: Stamp | None) -> Done:
         await catch_up(self._pool, chain, keys)
-        before = None if mark is None else await recall(self._pool, chain, mark)
+        before = None if mark is None else await recall(self._pool, chain, keys, mark)
         if before is None:
             raise UnavailableError("the first answer to this Idempotency-Key is not readable yet; try again")
         return before

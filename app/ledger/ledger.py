@@ -122,7 +122,8 @@ class Ledger:
     async def _created_before(self, grant: Grant, stamp: Stamp | None) -> JsonObject:
         chain = await self._chain(grant)
         await self._actor.refresh(chain)
-        before = None if stamp is None else await recall(self._pool, chain, stamp)
+        keys = await self._keystore.of(grant.tenant_id)
+        before = None if stamp is None else await recall(self._pool, chain, keys, stamp)
         if before is None:
             raise AgentExistsError(chain.id.agent_id)
         return await status_of(self._pool, chain, before.state)

@@ -77,7 +77,7 @@ async def action_of(pool: Pool, chain: Chain, keys: TenantKeys, action_id: str) 
     """
     rows = await db.ledger.action_rows(pool, chain.id.tenant_id, chain.id.log_uuid, action_id)
     upto = -1 if chain.head is None else chain.head.seq
-    records = [_verified(chain, keys, row) for row in rows if row.seq <= upto]
+    records = [verified_row(chain, keys, row) for row in rows if row.seq <= upto]
     if not records:
         raise NotFoundError("action not found")
     waiting = chain.state.pending.get(action_id)
@@ -131,7 +131,7 @@ def _proven(chain: Chain, row: TrailRow) -> JsonObject:
     return payload if isinstance(payload, dict) else {}
 
 
-def _verified(chain: Chain, keys: TenantKeys, row: TrailRow) -> VerifiedRecord:
+def verified_row(chain: Chain, keys: TenantKeys, row: TrailRow) -> VerifiedRecord:
     """One row verified out of its chain: text, columns, and the signature of the key that it names."""
     key = keys.public(row.key_id)
     if key is None:

@@ -6,22 +6,26 @@ all records up to the act's last one, so the answer is the same for ever, in eve
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
 
 import db.ledger
 from app.chain.verify import Verifier
-from app.errors import ChainError, ConflictError, FormatError
+from app.errors import ChainError, ConflictError, FormatError, LinkError
 from app.guard.decide import Decision, decision_of, refusal_of
 from app.guard.state import EMPTY, GuardState, evolve
 from app.ledger.idempotency import act_length
+from app.ledger.read import verified_row
 from app.ledger.rebuild import CHUNK_ROWS, verify_row
 
 if TYPE_CHECKING:
     from app.chain.record import VerifiedRecord
     from app.ledger.chain import Chain
     from app.ledger.idempotency import Stamp
+    from app.ledger.keystore import TenantKeys
+    from db.ledger import TrailRow
     from db.pool import Pool
 
 
@@ -33,8 +37,11 @@ class Done(msgspec.Struct, frozen=True):
     refusal: ConflictError | None = None
 
 
-async def recall(pool: Pool, chain: Chain, mark: Stamp) -> Done | None:
+async def recall(pool: Pool, chain: Chain, keys: TenantKeys, mark: Stamp) -> Done | None:
     """Finds the act that carried ``mark`` in this chain; None when there was none.
+
+    A decision is read from the act's own records. Only a status, which speaks of the whole chain, costs a
+    fold from the genesis record on.
 
     Raises:
         IdempotencyConflictError: the key was used with another body.
@@ -44,31 +51,38 @@ async def recall(pool: Pool, chain: Chain, mark: Stamp) -> Done | None:
     if row is None:
         return None
     try:
-        state, records = await _fold_to(pool, chain, row.seq, mark)
-        return Done(state, decision_of(records), refusal_of(records))
+        records = await _records_of_act(pool, chain, keys, row, mark)
+        decision, refusal = decision_of(records), refusal_of(records)
+        if decision is not None or refusal is not None:
+            return Done(chain.state, decision, refusal)
+        return Done(await _state_at(pool, chain, records[-1].seq))
     except ChainError as error:
         raise chain.quarantine(str(error)) from error
 
 
-async def _fold_to(
-    pool: Pool, chain: Chain, first_seq: int, mark: Stamp
-) -> tuple[GuardState, list[VerifiedRecord]]:
-    """Folds the chain from its genesis to the end of the act that begins at ``first_seq``."""
-    if chain.genesis_key is None:
-        raise FormatError("the chain has no genesis record")
-    verifier, state, act, after = Verifier(chain.genesis_key), EMPTY, [], -1
-    last: int | None = None
-    while rows := await db.ledger.records(
-        pool, chain.id.tenant_id, chain.id.log_uuid, after=after, limit=CHUNK_ROWS
-    ):
+async def _records_of_act(
+    pool: Pool, chain: Chain, keys: TenantKeys, first: TrailRow, mark: Stamp
+) -> list[VerifiedRecord]:
+    """The act's records: the stamped one says how many there are, and they stand one after the other."""
+    begin = verified_row(chain, keys, first)
+    end = begin.seq + act_length(begin, mark)
+    rows = await db.ledger.rows_at(pool, chain.id.tenant_id, chain.id.log_uuid, range(begin.seq + 1, end))
+    records = [begin, *(verified_row(chain, keys, row) for row in rows)]
+    if len(records) != end - begin.seq:
+        raise FormatError("the act that this key names is cut off", seq=begin.seq)
+    for before, record in pairwise(records):
+        if record.prev_hash != before.hash:
+            raise LinkError("prev_hash is not the predecessor's hash", seq=record.seq)
+    return records
+
+
+async def _state_at(pool: Pool, chain: Chain, last_seq: int) -> GuardState:
+    """Folds the chain from its genesis to ``last_seq``, which is on record."""
+    verifier, state = Verifier(chain.genesis_key), EMPTY
+    chunks = db.ledger.each_chunk(pool, chain.id.tenant_id, chain.id.log_uuid, size=CHUNK_ROWS)
+    async for rows in chunks:
         for row in rows:
-            record = verify_row(chain.id, verifier, row)
-            state = evolve(state, record)
-            if record.seq == first_seq:
-                last = first_seq + act_length(record, mark) - 1
-            if record.seq >= first_seq:
-                act.append(record)
-            if record.seq == last:
-                return state, act
-        after = rows[-1].seq
-    raise FormatError("the act that this key names is cut off", seq=first_seq)
+            state = evolve(state, verify_row(chain.id, verifier, row))
+            if row.seq == last_seq:
+                return state
+    raise FormatError("the act that this key names is cut off", seq=last_seq)

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 import db.ledger
-from app.errors import BadRequestError, StaleChainError, UnavailableError
+from app.errors import BadRequestError, MirrorError, StaleChainError, UnavailableError
 from db.errors import translate
 from db.pool import Pool, create_pool, tenant_transaction
 from tests.support.postgres import Database
@@ -31,6 +31,7 @@ RAISED = {
     "57P03": UnavailableError,
     "58030": UnavailableError,
     "54000": BadRequestError,
+    "TR003": MirrorError,
 }
 
 
@@ -42,7 +43,7 @@ async def test_an_error_of_the_server_is_told_by_its_sqlstate(app: asyncpg.Conne
     assert isinstance(caught.value.__cause__, asyncpg.PostgresError)
 
 
-@pytest.mark.parametrize("state", ["23514", "TR001", "TR003", "22P02", "42P01"])
+@pytest.mark.parametrize("state", ["23514", "TR001", "22P02", "42P01"])
 async def test_a_defect_is_not_dressed_as_passing_trouble(app: asyncpg.Connection, state: str) -> None:
     with pytest.raises(asyncpg.PostgresError) as caught, translate():
         await app.execute(f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END $$")

@@ -202,16 +202,39 @@ async def test_missing_scars_quarantine_the_chain(agent: Caller, table: Table) -
 
 
 async def test_a_replay_over_a_tampered_past_quarantines_the_chain(agent: Caller, table: Table) -> None:
-    await agent.ask("search", key="first")
-    await agent.ask("search", key="second")
+    await agent.ask("search")
+    await agent.report("act-1", "success", key="told")
     await table.unlock()
     await table.admin.execute(
         f"UPDATE {TABLE} SET signed_text = replace(signed_text, '\"cost\":2', '\"cost\":1')"
         " WHERE agent_id = 'agent-1' AND seq = 3"
     )
     with pytest.raises(QuarantinedError, match="seq 3"):
-        await agent.ask("search", key="second")
+        await agent.report("act-1", "success", key="told")
     assert (await agent.listed())["state"] == "quarantined"
+
+
+async def test_a_replayed_decision_is_read_from_the_acts_own_records(agent: Caller, table: Table) -> None:
+    """An old chain must not make the retry of a lost answer slow; the act's records alone are proven."""
+    await agent.ask("search")
+    first = await agent.ask("search", key="lost")
+    await table.unlock()
+    await table.admin.execute(f"UPDATE {TABLE} SET signed_text = signed_text || ' ' WHERE seq = 3")
+    assert await agent.ask("search", key="lost") == first
+    await table.admin.execute(f"UPDATE {TABLE} SET signed_text = signed_text || ' ' WHERE seq = 5")
+    with pytest.raises(QuarantinedError):
+        await agent.ask("search", key="lost")
+
+
+async def test_a_chain_that_leaves_the_registry_under_a_running_ledger_is_quarantined(
+    agent: Caller, neighbour: Caller, table: Table
+) -> None:
+    await table.admin.execute("ALTER TABLE trails.agents DISABLE TRIGGER USER")
+    await table.admin.execute("DELETE FROM trails.agents WHERE agent_id = $1", agent.agent)
+    for _ in range(2):
+        with pytest.raises(QuarantinedError, match="the registry does not hold the chain"):
+            await agent.ask()
+    assert json_of(await neighbour.ask())["decision"] == "allowed"
 
 
 async def test_g30_an_unknown_kind_closes_its_agent_and_no_other(
