@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from pytest_postgresql.janitor import DatabaseJanitor
+import psycopg
 from sqlalchemy import URL, make_url
 
 from app.embedded import EmbeddedPostgres
@@ -97,18 +97,20 @@ def migrate_template(*, host: str, port: int, user: str, password: str, dbname: 
 def fresh_database(server: Server, template: str | None) -> Iterator[Database]:
     """A new database: a clone of ``template``, or an empty one."""
     name = f"trails_{uuid.uuid4().hex[:12]}"
-    janitor = DatabaseJanitor(
-        user=server.user,
-        password=server.password,
-        host=server.host,
-        port=server.port,
-        dbname=name,
-        template_dbname=template,
-    )
-    with janitor:
-        admin_url = server.url(name)
-        if template is not None:
-            # Privileges and settings of the database itself do not come with the template.
-            with migrate.connected(admin_url) as connection, connection.begin():
-                migrate.prepare_database(connection)
-        yield Database(admin_url, migrate.app_url(admin_url, APP_PASSWORD), server)
+    # Copying the template's files takes a tenth of the default, which writes every page to the log as well.
+    source = "template0" if template is None else f"{template} STRATEGY file_copy"
+    with psycopg.connect(server.url(server.maintenance_dbname), autocommit=True) as cluster:
+        cluster.execute(f"CREATE DATABASE {name} TEMPLATE {source}")
+        try:
+            yield _opened(server, name, prepare=template is not None)
+        finally:
+            cluster.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _opened(server: Server, name: str, *, prepare: bool) -> Database:
+    admin_url = server.url(name)
+    if prepare:
+        # Privileges and settings of the database itself do not come with the template.
+        with migrate.connected(admin_url) as connection, connection.begin():
+            migrate.prepare_database(connection)
+    return Database(admin_url, migrate.app_url(admin_url, APP_PASSWORD), server)
