@@ -1,11 +1,14 @@
-"""Verifying an exported chain against a bare loop of SHA-256 and Ed25519 over the same bytes."""
+"""Verifying an exported chain against a bare loop of SHA-256 and Ed25519 over the same bytes.
+
+The loop uses the same implementation of both: the ratio shows what reading and linking a record cost.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import time
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from nacl.bindings import crypto_sign_open
 
 from app.chain.keys import SigningKey
 from app.chain.link import seal
@@ -47,11 +50,11 @@ def _ours(key: SigningKey, chain: list[SignedRecord]) -> float:
 
 
 def _floor(key: SigningKey, chain: list[SignedRecord]) -> float:
-    public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.public.hex))
+    public = bytes.fromhex(key.public.hex)
     parts = [(record.text.encode(), bytes.fromhex(record.signature)) for record in chain]
     started = time.perf_counter()
     for text, signature in parts:
-        public.verify(signature, hashlib.sha256(DOMAIN + text).digest())
+        crypto_sign_open(signature + hashlib.sha256(DOMAIN + text).digest(), public)
     return len(chain) / (time.perf_counter() - started)
 
 
