@@ -81,7 +81,9 @@ class UnauthorizedError(TrailsError):
 
     code = "unauthorized"
 
-    def __init__(self, message: str = "missing or invalid bearer token") -> None:
+    def __init__(
+        self, message: str = "missing or invalid bearer token; send Authorization: Bearer <token>"
+    ) -> None:
         super().__init__(message)
 
 

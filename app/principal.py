@@ -72,9 +72,10 @@ def grant(principal: Principal, permission: Permission, agent_id: str | None = N
     Raises:
         ForbiddenError: the role may not do this, or the agent is not the caller's own.
     """
-    own = principal.agent_id is None or principal.agent_id == agent_id
-    if permission not in PERMISSIONS[principal.role] or not own:
-        raise ForbiddenError
+    if permission not in PERMISSIONS[principal.role]:
+        raise ForbiddenError(f"the role {principal.role} may not do this; it takes an operator's token")
+    if principal.agent_id not in {None, agent_id}:
+        raise ForbiddenError("an agent's token reaches that agent alone")
     return Grant(
         tenant_id=principal.tenant_id,
         permission=permission,

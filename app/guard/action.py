@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from app.chain.record import VerifiedRecord
 from app.chain.strict import JsonValue
 from app.errors import FormatError, OrderError
-from app.guard.fields import FieldError, JsonObject, integer, one_of, optional_text, optional_uuid, text
+from app.guard.fields import (
+    FieldError,
+    JsonObject,
+    as_object,
+    integer,
+    one_of,
+    optional_text,
+    optional_uuid,
+    text,
+)
 from app.guard.kinds import (
     ACTION_ALLOWED,
     ACTION_DENIED,
@@ -35,9 +44,12 @@ class Action(msgspec.Struct, frozen=True):
     session_id: UUID | None = None
     parent_id: UUID | None = None
     thought_process: str | None = None
+    approved_by: str | None = None
+    reason: JsonObject | None = None
+    """Why it was denied: ``{code, …}``."""
 
     def to_json(self) -> JsonObject:
-        """``{action_id, tool, input, cost, status, outcome}``, with session_id and parent_id when set."""
+        """``{action_id, tool, input, cost, status, outcome}``, and what else is known of it."""
         body: JsonObject = {
             "action_id": self.action_id,
             "tool": self.tool,
@@ -50,6 +62,10 @@ class Action(msgspec.Struct, frozen=True):
             body["session_id"] = str(self.session_id)
         if self.parent_id is not None:
             body["parent_id"] = str(self.parent_id)
+        if self.approved_by is not None:
+            body["approved_by"] = self.approved_by
+        if self.reason is not None:
+            body["reason"] = self.reason
         return body
 
 
@@ -120,12 +136,31 @@ def _requested(record: VerifiedRecord) -> Action:
     )
 
 
+def _reason(record: VerifiedRecord) -> JsonObject | None:
+    """Why the record ends the action, when it does."""
+    if record.kind == ACTION_DENIED:
+        return as_object(record.payload.get("reason"), "reason")
+    if record.kind == ACTION_REJECTED:
+        return rejection_reason(text(record.payload, "by"), text(record.payload, "reason"))
+    return None
+
+
+def rejection_reason(by: str, reason: str) -> JsonObject:
+    """The ``reason`` of a denial by a person."""
+    return {"code": "rejected", "by": by, "reason": reason}
+
+
 def _next(action: Action, record: VerifiedRecord) -> Action:
     before, after = _MAY_BECOME.get(record.kind, (frozenset(), action.status))
     if text(record.payload, "action_id") != action.action_id or action.status not in before:
         raise FormatError(f"{record.kind} does not follow on {action.action_id}", seq=record.seq)
     if record.kind != OUTCOME:
-        return replace(action, status=after)
+        return replace(
+            action,
+            status=after,
+            approved_by=optional_text(record.payload, "approved_by"),
+            reason=_reason(record),
+        )
     status = one_of(record.payload, "status", OutcomeStatus)
     if not may_report(action, status):
         raise FormatError(f"a second outcome of {action.action_id}", seq=record.seq)

@@ -9,6 +9,7 @@ import msgspec
 from app.chain.record import Draft, VerifiedRecord
 from app.errors import ConflictError, FormatError, InvalidStateError
 from app.guard import kinds
+from app.guard.action import rejection_reason
 from app.guard.fields import FieldError, JsonObject, as_object, integer, optional_integer, text
 from app.guard.words import ActionStatus
 
@@ -106,11 +107,6 @@ def refusal_of(records: Iterable[VerifiedRecord]) -> ConflictError | None:
             except FieldError as error:
                 raise FormatError(f"{record.kind}: {error}", seq=record.seq) from error
     return None
-
-
-def rejection_reason(by: str, reason: str) -> JsonObject:
-    """The ``reason`` of a denial by a person."""
-    return {"code": "rejected", "by": by, "reason": reason}
 
 
 def _decision(record: VerifiedRecord) -> Decision | None:

@@ -1,4 +1,7 @@
-"""What callers send to the guard, read exactly. Members that are not ours are ignored.
+"""What callers send to the guard, read exactly.
+
+A member that is not ours is refused: ``inputs`` for ``input`` would otherwise be allowed, and recorded
+without what it was about.
 
 An optional member may be absent or null. Each ``parse`` takes the value of a strictly parsed body and
 raises ``BadRequestError`` with the member's name, such as ``cost: must be an integer >= 0`` (case G13).
@@ -19,7 +22,7 @@ from app.guard.fields import (
     MAX_NAME_CHARS,
     MAX_TOOL_CHARS,
     FieldError,
-    as_object,
+    body_of,
     one_of,
     optional_integer,
     optional_one_of,
@@ -27,6 +30,7 @@ from app.guard.fields import (
     optional_uuid,
     text,
 )
+from app.guard.policy import Policy
 from app.guard.words import OutcomeStatus, Severity
 
 _P = ParamSpec("_P")
@@ -42,6 +46,22 @@ def _bad_request(parse: Callable[_P, _R]) -> Callable[_P, _R]:
             raise BadRequestError(str(error)) from error
 
     return parsed
+
+
+class NewAgent(msgspec.Struct, frozen=True):
+    """A new agent; without a policy it is observed, not guarded."""
+
+    agent_id: str
+    policy: Policy | None
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> NewAgent:
+        """Reads ``{agent_id, policy}``; ``policy`` may be null but not absent.
+
+        Raises:
+            InvalidPolicyError: the policy has a flaw.
+        """
+        return _new_agent(value)
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -123,8 +143,17 @@ class Terminate(msgspec.Struct, frozen=True):
 
 
 @_bad_request
+def _new_agent(value: JsonValue) -> NewAgent:
+    source = body_of(value, "agent_id", "policy")
+    if "policy" not in source:
+        raise FieldError("policy", "is required; null makes an observed agent without a guard")
+    policy = source["policy"]
+    return NewAgent(text(source, "agent_id"), None if policy is None else Policy.parse(policy))
+
+
+@_bad_request
 def _ask(value: JsonValue) -> Ask:
-    source = as_object(value, "body")
+    source = body_of(value, "tool", "input", "cost", "session_id", "parent_id", "thought_process")
     return Ask(
         tool=text(source, "tool", low=1, high=MAX_TOOL_CHARS),
         input=source.get("input"),
@@ -137,7 +166,7 @@ def _ask(value: JsonValue) -> Ask:
 
 @_bad_request
 def _approve(value: JsonValue) -> Approve:
-    source = as_object(value, "body")
+    source = body_of(value, "approver", "note")
     return Approve(
         approver=text(source, "approver", low=1, high=MAX_NAME_CHARS),
         note=optional_text(source, "note"),
@@ -146,7 +175,7 @@ def _approve(value: JsonValue) -> Approve:
 
 @_bad_request
 def _reject(value: JsonValue) -> Reject:
-    source = as_object(value, "body")
+    source = body_of(value, "approver", "reason", "scar")
     return Reject(
         approver=text(source, "approver", low=1, high=MAX_NAME_CHARS),
         reason=text(source, "reason"),
@@ -156,7 +185,7 @@ def _reject(value: JsonValue) -> Reject:
 
 @_bad_request
 def _report(value: JsonValue) -> Report:
-    source = as_object(value, "body")
+    source = body_of(value, "status", "detail")
     return Report(
         status=one_of(source, "status", OutcomeStatus),
         detail=optional_text(source, "detail") or "",
@@ -165,7 +194,7 @@ def _report(value: JsonValue) -> Report:
 
 @_bad_request
 def _add_scar(value: JsonValue) -> AddScar:
-    source = as_object(value, "body")
+    source = body_of(value, "severity", "reason", "action_id")
     return AddScar(
         severity=one_of(source, "severity", Severity),
         reason=text(source, "reason"),
@@ -175,7 +204,7 @@ def _add_scar(value: JsonValue) -> AddScar:
 
 @_bad_request
 def _terminate(value: JsonValue) -> Terminate:
-    source = as_object(value, "body")
+    source = body_of(value, "reason", "by")
     return Terminate(
         reason=text(source, "reason"),
         by=text(source, "by", low=1, high=MAX_NAME_CHARS),

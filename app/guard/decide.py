@@ -22,7 +22,7 @@ from app.errors import (
     UnknownActionError,
 )
 from app.guard import drafts
-from app.guard.action import Action, may_report
+from app.guard.action import Action, may_report, rejection_reason
 from app.guard.answers import (
     Act,
     Allowed,
@@ -31,7 +31,6 @@ from app.guard.answers import (
     PendingApproval,
     decision_of,
     refusal_of,
-    rejection_reason,
 )
 from app.guard.bodies import Ask
 from app.guard.checks import check

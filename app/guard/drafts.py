@@ -13,8 +13,8 @@ import msgspec
 from app.chain.record import Draft, format_timestamp
 from app.errors import ConflictError
 from app.guard import kinds
-from app.guard.action import Action
-from app.guard.answers import OUTCOME_CONFLICT, Act, Allowed, Denied, rejection_reason
+from app.guard.action import Action, rejection_reason
+from app.guard.answers import OUTCOME_CONFLICT, Act, Allowed, Denied
 from app.guard.checks import Refusal
 from app.guard.fields import JsonObject
 from app.guard.policy import Policy

@@ -43,6 +43,15 @@ def as_object(value: JsonValue, field: str) -> JsonObject:
     return value
 
 
+def body_of(value: JsonValue, *members: str) -> JsonObject:
+    """``value`` when it is a JSON object of no other members than these: nothing that came in is lost."""
+    body = as_object(value, "body")
+    unknown = next((name for name in body if name not in members), None)
+    if unknown is not None:
+        raise FieldError(unknown, f"is no member here; there are {', '.join(members)}")
+    return body
+
+
 def integer(source: JsonObject, name: str, *, low: int = 0, high: int = MAX_COST, at: str = "") -> int:
     """A required integer of ``low..high``; ``at`` is the path of ``source``, for the message."""
     number = optional_integer(source, name, low=low, high=high, at=at)

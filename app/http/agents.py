@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from litestar import get, post
 
-from app.errors import (
-    AgentExistsError,
-    BadRequestError,
-    IdempotencyConflictError,
-    InvalidPolicyError,
-)
-from app.guard.policy import Policy
+from app.errors import AgentExistsError, IdempotencyConflictError, InvalidPolicyError
+from app.guard.bodies import NewAgent
 from app.http import documents, examples
 from app.http.access import check_agent_id, grant_further, granted
 from app.http.bodies import read_json
@@ -40,14 +35,11 @@ async def create_agent(request: Call) -> Answer:
     """Begins the agent's chain. The policy is fixed for life; null: an observed agent. Operators only."""
     grant = granted(request)
     body = await read_json(request, grant)
-    agent_id = check_agent_id(body.value.get("agent_id"))
-    if "policy" not in body.value:
-        raise BadRequestError("policy: is required; null makes an observed agent without a guard")
-    document = body.value["policy"]
-    policy = None if document is None else Policy.parse(document)
+    new = NewAgent.parse(body.value)
+    agent_id = check_agent_id(new.agent_id)
     grant = grant_further(request, Permission.CREATE_AGENT, agent_id)
     services = services_of(request)
-    status = await services.ledger.create_agent(grant, policy, body.stamp("agents"))
+    status = await services.ledger.create_agent(grant, new.policy, body.stamp("agents"))
     return answer({"agent": status, "token": services.tokens.issue(grant.tenant_id, agent_id)})
 
 

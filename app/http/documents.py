@@ -214,6 +214,10 @@ class Action(Struct):
     cost: Cost
     status: Literal["requested", "pending_approval", "allowed", "denied", "completed"]
     outcome: Literal["success", "failure", "harmful", "unknown"] | None
+    session_id: str | UnsetType = UNSET
+    parent_id: str | UnsetType = UNSET
+    approved_by: str | UnsetType = UNSET
+    reason: Reason | UnsetType = UNSET
 
 
 class Requested(Struct):

@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from litestar.connection import Request
@@ -26,13 +27,21 @@ _KEY = "trails.exchange"
 class Services:
     """What the routes need, made once a process; the ledger is there while the lifespan runs."""
 
-    __slots__ = ("_ledger", "draining", "settings", "tokens")
+    __slots__ = ("_ledger", "_probe", "draining", "settings", "tokens")
 
     def __init__(self, settings: Settings, tokens: Tokens) -> None:
         self.settings = settings
         self.tokens = tokens
         self.draining = False
         self._ledger: Ledger | None = None
+        self._probe: asyncio.Task[None] | None = None
+
+    def probe(self) -> asyncio.Task[None]:
+        """The probe of the append path that is under way, or a new one."""
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self.ledger.probe())
+            self._probe.add_done_callback(_looked_at)
+        return self._probe
 
     @property
     def ledger(self) -> Ledger:
@@ -44,6 +53,12 @@ class Services:
     @ledger.setter
     def ledger(self, ledger: Ledger | None) -> None:
         self._ledger = ledger
+
+
+def _looked_at(probe: asyncio.Task[None]) -> None:
+    """A probe that failed after its caller had left was no surprise to anybody."""
+    if not probe.cancelled():
+        probe.exception()
 
 
 class Exchange:

@@ -30,9 +30,11 @@ async def readyz(request: Call) -> Answer:
     services = services_of(request)
     if services.draining:
         raise UnavailableError("the service is shutting down")
-    try:
-        async with asyncio.timeout(PROBE_SECS):
-            await services.ledger.probe()
-    except TimeoutError:
-        raise UnavailableError(f"the database did not answer within {PROBE_SECS} seconds") from None
+    probe = services.probe()
+    # Waited for, not cancelled: cancelling waits until the database has acknowledged it, which is what it
+    # does not do when it hangs. Callers that come meanwhile share the one probe.
+    await asyncio.wait({probe}, timeout=PROBE_SECS)
+    if not probe.done():
+        raise UnavailableError(f"the database did not answer within {PROBE_SECS} seconds")
+    await probe
     return answer({"ok": True})

@@ -96,6 +96,14 @@ def verdict_of(report: Report) -> JsonObject:
     return {**report.to_json(), **answer}
 
 
+def first_failure(verdict: JsonObject) -> str:
+    """Where and why a chain does not verify, as a sentence."""
+    failure = verdict.get("failure")
+    if not isinstance(failure, dict):
+        return "the chain does not verify"
+    return f"seq {failure['seq']}: {failure['reason']}"
+
+
 async def _genesis_key(pool: Pool, chain: Chain, keys: TenantKeys) -> PublicKey | None:
     """The tenant's key that the genesis row names; None when there is no such row or key."""
     first = await db.ledger.row_at(pool, chain.id.tenant_id, chain.id.log_uuid, 0)

@@ -21,7 +21,7 @@ from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
 from app.ledger.idempotency import stamped
-from app.ledger.inspect import inspect_chain
+from app.ledger.inspect import first_failure, inspect_chain
 from app.ledger.keystore import Keystore
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.probe import roll_back_an_append
@@ -283,15 +283,17 @@ class Ledger:
     async def verify(self, grant: Grant) -> JsonObject:
         """Verifies the agent's chain from its genesis; works on a quarantined chain too.
 
-        A chain that verifies again after it was quarantined is released.
+        A chain that does not verify is quarantined at once, whatever this process knew of it before; one that
+        verifies again after it was quarantined is released.
         """
         chain = await self._chain(grant)
         keys = await self._keystore.of(grant.tenant_id)
         verdict = await inspect_chain(self._pool, chain, keys)
-        if verdict["ok"]:
-            async with chain.lock:  # an act that is under way still counts on what was read
-                if chain.fault is not None:
-                    chain.release()
+        async with chain.lock:  # an act that is under way still counts on what was read
+            if verdict["ok"] and chain.fault is not None:
+                chain.release()
+            if not verdict["ok"] and chain.fault is None:
+                chain.quarantine(first_failure(verdict))
         return verdict
 
     async def probe(self) -> None:

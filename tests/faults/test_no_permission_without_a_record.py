@@ -7,7 +7,7 @@ import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from db import migrate
 from db.pool import create_pool
 from tests.support.ledgers import MASTER_KEY, TABLE, Caller, SetClock, Table, decisions, json_of, outcomes
 from tests.support.postgres import APP_PASSWORD
+from tests.support.processes import paused
 from tests.support.proxy import Proxy
 
 BOUND_SECONDS = 20
@@ -135,18 +136,6 @@ async def _until_up(own: Caller) -> object:
         if not isinstance(answer, UnavailableError):
             return answer
     raise AssertionError("the database is up and the ledger does not see it")
-
-
-@contextmanager
-def paused(pids: list[int]) -> Iterator[None]:
-    """The processes stand still while the block runs."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["its sessions", "the whole server"])

@@ -99,7 +99,8 @@ def test_no_changed_digit_of_the_mac_is_accepted(place: int, digit: str) -> None
     ],
 )
 def test_h18_anything_else_is_refused_in_the_same_words(value: bytes | None) -> None:
-    with pytest.raises(UnauthorizedError, match=r"^missing or invalid bearer token$"):
+    said = r"^missing or invalid bearer token; send Authorization: Bearer <token>$"
+    with pytest.raises(UnauthorizedError, match=said):
         TOKENS.authenticate(value)
 
 

@@ -11,18 +11,16 @@ from tests.integration.http.client import Client
 from tests.integration.http.serving import Running
 from tests.integration.http.wire import routes
 
-FULL_BODY = {
-    "agent_id": "mailer",
-    "policy": None,
-    "tool": "search",
-    "approver": "A",
-    "reason": "r",
-    "status": "success",
-    "detail": "d",
-    "severity": "minor",
-    "by": "A",
+BODIES: dict[str, dict[str, object]] = {
+    "agents": {"agent_id": "mailer", "policy": None},
+    "actions": {"tool": "search"},
+    "approve": {"approver": "A"},
+    "reject": {"approver": "A", "reason": "r"},
+    "outcome": {"status": "success", "detail": "d"},
+    "scars": {"severity": "minor", "reason": "r"},
+    "terminate": {"reason": "r", "by": "A"},
 }
-"""Right for every POST route, since members that are not theirs are ignored."""
+"""A right body for every POST route, by the end of its path."""
 
 AGENT_MAY = {
     ("GET", "/v1/agents/mailer"),
@@ -34,8 +32,10 @@ AGENT_MAY = {
 PROTECTED = [(method, path) for method, path, needs_token in routes() if needs_token]
 
 
-def call(client: Client, method: str, path: str, body: Mapping[str, object] = FULL_BODY) -> tuple[int, str]:
-    reply = client.get(path) if method == "GET" else client.post(path, body)
+def call(client: Client, method: str, path: str, body: Mapping[str, object] | None = None) -> tuple[int, str]:
+    if method == "POST" and body is None:
+        body = BODIES[path.rpartition("/")[2]]
+    reply = client.get(path) if body is None else client.post(path, body)
     return reply.status, reply.json.get("code", "")
 
 

@@ -8,6 +8,7 @@ import pytest
 from app.errors import (
     AgentExistsError,
     AlreadyTerminatedError,
+    BadRequestError,
     ConflictError,
     InvalidStateError,
     NotFoundError,
@@ -112,7 +113,9 @@ async def test_t13_a_records_time_is_the_injected_clock_whatever_the_caller_says
     agent: Caller, clock: SetClock, table: Table
 ) -> None:
     clock.move(3.25)
-    await agent.ask("search", {"occurred_at": "2099-01-01T00:00:00Z"}, timestamp="2020-01-01T00:00:00Z")
+    await agent.ask("search", {"occurred_at": "2099-01-01T00:00:00Z"})
+    with pytest.raises(BadRequestError, match="timestamp: is no member here"):
+        await agent.ask("search", timestamp="2020-01-01T00:00:00Z")
     for row, record in zip((await table.rows())[2:], (await table.records())[2:], strict=True):
         assert round(row["created_at"].timestamp() * 1_000_000) == clock.now_us
         assert record["timestamp"] == row["created_at"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -226,6 +226,22 @@ async def test_a_replayed_decision_is_read_from_the_acts_own_records(agent: Call
         await agent.ask("search", key="lost")
 
 
+async def test_a_failed_verification_quarantines_a_chain_that_is_in_memory(
+    agent: Caller, neighbour: Caller, table: Table
+) -> None:
+    await agent.ask("search")
+    await table.unlock()
+    await table.admin.execute(
+        f"UPDATE {TABLE} SET signed_text = signed_text || ' ' WHERE agent_id = 'agent-1' AND seq = 2"
+    )
+    assert json_of(await agent.ask("search"))["decision"] == "allowed"
+    assert (await agent.verify())["ok"] is False
+    with pytest.raises(QuarantinedError, match="seq 2"):
+        await agent.ask("search")
+    assert (await agent.listed())["state"] == "quarantined"
+    assert json_of(await neighbour.ask())["decision"] == "allowed"
+
+
 async def test_a_chain_that_leaves_the_registry_under_a_running_ledger_is_quarantined(
     agent: Caller, neighbour: Caller, table: Table
 ) -> None:

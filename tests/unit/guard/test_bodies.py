@@ -9,7 +9,7 @@ import pytest
 
 from app.chain.strict import JsonValue, parse
 from app.errors import BadRequestError
-from app.guard.bodies import AddScar, Approve, Ask, Reject, Report, Terminate
+from app.guard.bodies import AddScar, Approve, Ask, NewAgent, Reject, Report, Terminate
 from app.guard.words import OutcomeStatus, Severity
 
 SESSION = "123E4567-e89b-12d3-a456-426614174000"
@@ -23,7 +23,6 @@ def test_a_whole_ask() -> None:
         "session_id": SESSION,
         "parent_id": None,
         "thought_process": "because",
-        "of_a_newer_client": True,
     }
     assert Ask.parse(body) == Ask(
         tool="search",
@@ -102,6 +101,9 @@ def test_g19_names_keep_their_exact_characters(name: str) -> None:
         (AddScar.parse, {"severity": "minor", "reason": "r", "action_id": 1}, "action_id: must be a string"),
         (Terminate.parse, {"by": "b"}, "reason: is required"),
         (Terminate.parse, {"reason": "r", "by": "b" * 257}, "by: must have 1 to 256 characters"),
+        (Ask.parse, {"tool": "t", "inputs": {}}, "inputs: is no member here; there are tool, input, cost"),
+        (NewAgent.parse, {"agent_id": "a", "polcy": {}}, "polcy: is no member here"),
+        (NewAgent.parse, {"agent_id": "a"}, "policy: is required; null makes an observed agent"),
     ],
 )
 def test_a_flaw_is_named_by_its_member(
@@ -117,7 +119,7 @@ def test_a_flaw_is_named_by_its_member(
     [
         (Ask.parse, {"tool": "é" * 128}, Ask(tool="é" * 128)),
         (Approve.parse, {"approver": "a", "note": None}, Approve("a")),
-        (Approve.parse, {"approver": "a", "note": "n", "x": 1}, Approve("a", "n")),
+        (Approve.parse, {"approver": "a", "note": "n"}, Approve("a", "n")),
         (Reject.parse, {"approver": "a", "reason": ""}, Reject("a", "")),
         (Reject.parse, {"approver": "a", "reason": "r", "scar": "fatal"}, Reject("a", "r", Severity.FATAL)),
         (Report.parse, {"status": "failure"}, Report(OutcomeStatus.FAILURE)),
