@@ -22,7 +22,10 @@ from db.pool import Connection, Pool, tenant_setting, tenant_transaction
 from db.sql import statements
 
 CHUNK: Final = 1_000
-"""Rows fetched at a time when a whole chain is read: bounds memory at some MiB."""
+"""Rows fetched at a time when a whole chain is read."""
+
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""Signed text fetched at a time: a record that crosses it is the last, so one large record more at most."""
 
 _TRAIL: Final = statements("trail")
 _REGISTRY: Final = statements("registry")
@@ -113,8 +116,12 @@ async def head(source: Pool | Connection, tenant_id: UUID, log_uuid: UUID) -> tu
 async def records(
     source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, *, after: int = -1, limit: int = CHUNK
 ) -> list[TrailRow]:
-    """At most ``limit`` records with ``seq`` above ``after``, in order."""
-    return await _trail_rows(source, tenant_id, _TRAIL["records"], tenant_id, log_uuid, after, limit)
+    """Some records with ``seq`` above ``after``, in order: at most ``limit``, and about ``CHUNK_BYTES``.
+
+    There is always the next one, if there is one; the end is reached when there is none.
+    """
+    arguments = (tenant_id, log_uuid, after, limit, CHUNK_BYTES)
+    return await _trail_rows(source, tenant_id, _TRAIL["records"], *arguments)
 
 
 async def each_chunk(
@@ -126,8 +133,6 @@ async def each_chunk(
     """
     while chunk := await records(source, tenant_id, log_uuid, after=after, limit=size):
         yield chunk
-        if len(chunk) < size:
-            return
         after = chunk[-1].seq
 
 
@@ -153,7 +158,7 @@ async def by_idempotency(
 async def action_rows(
     source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, action_id: str
 ) -> list[TrailRow]:
-    """All records of one action of the guard, in order of ``seq``."""
+    """The records of one action of the guard in order of ``seq``, without asks that joined it."""
     return await _trail_rows(source, tenant_id, _TRAIL["action_rows"], tenant_id, log_uuid, action_id)
 
 

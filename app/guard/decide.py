@@ -60,6 +60,12 @@ __all__ = [
 MAX_PENDING = 1000
 """Actions of one agent that may wait for a person: more than anybody will read, and a bound on memory."""
 
+MAX_PENDING_CHARS = 32 * 1024 * 1024
+"""Characters of requests that may wait at once: they are listed together for whoever decides."""
+
+MAX_JOINS = 1000
+"""Times that an ask may join the pending action that asks the same; each time is a record."""
+
 _OUTCOME_SCARS = {
     OutcomeStatus.FAILURE: (Severity.MINOR, "action failed"),
     OutcomeStatus.HARMFUL: (Severity.SEVERE, "action caused harm"),
@@ -73,7 +79,7 @@ def request(state: GuardState, ask: Ask, *, agent_id: str, log_uuid: UUID, actor
     stacks nothing (case G10). ``agent_id`` is named in the trace node of a denial.
 
     Raises:
-        TooManyRequestsError: ``MAX_PENDING`` actions wait already; nothing is recorded.
+        TooManyRequestsError: too much waits already, or this was asked too often; nothing is recorded.
     """
     scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id)
     action = _action_of(state, scene.policy, ask)
@@ -232,13 +238,22 @@ def _action_of(state: GuardState, policy: Policy, ask: Ask) -> Action:
 def _hold(scene: drafts.Scene, action: Action) -> Act:
     same = _same_pending(scene.state, action)
     if same is not None:
-        return Act(drafts=(drafts.joined(scene, action, same),), answer=PendingApproval(same))
-    if len(scene.state.pending) >= MAX_PENDING:
+        return _join(scene, action, same)
+    waiting = scene.state.pending.values()
+    if len(waiting) >= MAX_PENDING or sum(pending.size for pending in waiting) >= MAX_PENDING_CHARS:
         raise TooManyRequestsError(
-            f"{MAX_PENDING} actions of this agent wait for approval; decide some of them first"
+            f"{len(waiting)} actions of this agent wait for approval; decide some of them first"
         )
     records = (drafts.requested(scene, action), drafts.held(scene, action.action_id))
     return Act(drafts=records, answer=PendingApproval(action.action_id))
+
+
+def _join(scene: drafts.Scene, action: Action, pending_id: str) -> Act:
+    if scene.state.pending[pending_id].joins >= MAX_JOINS:
+        raise TooManyRequestsError(
+            f"{pending_id} asks exactly this and waits for approval; read it instead of asking again"
+        )
+    return Act(drafts=(drafts.joined(scene, action, pending_id),), answer=PendingApproval(pending_id))
 
 
 def _same_pending(state: GuardState, action: Action) -> str | None:

@@ -59,13 +59,18 @@ _ACTION_ID = re.compile(r"act-([1-9][0-9]{0,17})")
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """An action that waits for a person: where it was requested, and what exactly was asked."""
+    """An action that waits for a person: where it was requested, and what exactly was asked.
+
+    ``size`` is the length of the request's record in characters, ``joins`` how often it was asked again.
+    """
 
     seq: int
     hash: str
     tool: str
     cost: int
     digest: str
+    size: int = 0
+    joins: int = 0
 
 
 class Requested(msgspec.Struct, frozen=True):
@@ -77,6 +82,7 @@ class Requested(msgspec.Struct, frozen=True):
     tool: str
     cost: int
     input: JsonValue
+    size: int
 
 
 class GuardState(msgspec.Struct, frozen=True):
@@ -225,14 +231,17 @@ def _action_requested(state: GuardState, record: VerifiedRecord) -> GuardState:
         tool=text(payload, "tool", low=1, high=MAX_TOOL_CHARS),
         cost=integer(payload, "cost"),
         input=payload.get("input"),
+        size=len(record.text),
     )
     return replace(state, action_count=state.action_count + 1, requested=requested, head=record.head)
 
 
 def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
     action_id = text(record.payload, "action_id")
-    if action_id in state.pending and record.payload.get("joined") is True:
-        return _moved(state, record)
+    waiting = state.pending.get(action_id)
+    if waiting is not None and record.payload.get("joined") is True:
+        again = replace(waiting, joins=waiting.joins + 1)
+        return replace(state, pending={**state.pending, action_id: again}, head=record.head)
     asked = state.requested
     if asked is None or asked.action_id != action_id:
         raise _contradiction(record, action_id)
@@ -242,6 +251,7 @@ def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
         tool=asked.tool,
         cost=asked.cost,
         digest=ask_digest(asked.tool, asked.input, asked.cost),
+        size=asked.size,
     )
     return replace(state, pending={**state.pending, action_id: pending}, requested=None, head=record.head)
 

@@ -77,7 +77,7 @@ class Actor:
 
     async def _once(self, chain: Chain, decide: Decide, mark: Stamp | None) -> Done:
         keys = await self._keystore.of(chain.id.tenant_id)
-        async with chain.lock:
+        async with chain.exclusively():
             chain.require_sound()
             if not chain.opened:
                 await self._open(chain, keys)
@@ -99,7 +99,7 @@ class Actor:
     async def refresh(self, chain: Chain) -> GuardState:
         """The chain's state, no older than this call."""
         keys = await self._keystore.of(chain.id.tenant_id)
-        async with chain.lock:
+        async with chain.exclusively():
             if not chain.opened:
                 await self._open(chain, keys)
             else:

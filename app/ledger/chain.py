@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -15,7 +17,7 @@ import msgspec
 
 import db.ledger
 from app.chain.verify import Verifier
-from app.errors import KeyMaterialError, NotFoundError, QuarantinedError
+from app.errors import KeyMaterialError, NotFoundError, QuarantinedError, UnavailableError
 from app.guard.state import EMPTY, GuardState, evolve
 
 if TYPE_CHECKING:
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from app.chain.keys import PublicKey
     from app.chain.record import Head, VerifiedRecord
     from db.pool import Pool
+
+
+LOCK_SECS = 5.0
+"""How long a request waits for those before it on the same agent before the answer is 503."""
 
 
 class ChainId(msgspec.Struct, frozen=True):
@@ -52,6 +58,28 @@ class Chain:
         self.genesis_key: PublicKey | None = None
         self.opened = False
         self._fault: str | None = None
+
+    @asynccontextmanager
+    async def exclusively(self) -> AsyncIterator[None]:
+        """The chain for the caller alone, in bounded time.
+
+        Raises:
+            UnavailableError: others before it wait for the database for too long.
+        """
+        if self.lock.locked():
+            try:
+                async with asyncio.timeout(LOCK_SECS):
+                    await self.lock.acquire()
+            except TimeoutError:
+                raise UnavailableError(
+                    "other requests on this agent wait for the database; try again"
+                ) from None
+        else:
+            await self.lock.acquire()
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     @property
     def head(self) -> Head | None:

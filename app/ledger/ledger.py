@@ -289,7 +289,7 @@ class Ledger:
         chain = await self._chain(grant)
         keys = await self._keystore.of(grant.tenant_id)
         verdict = await inspect_chain(self._pool, chain, keys)
-        async with chain.lock:  # an act that is under way still counts on what was read
+        async with chain.exclusively():  # an act that is under way still counts on what was read
             if verdict["ok"] and chain.fault is not None:
                 chain.release()
             if not verdict["ok"] and chain.fault is None:

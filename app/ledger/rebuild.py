@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from db.pool import Pool
 
 CHUNK_ROWS = 500
-"""Rows read at once: the bound of what rebuilding holds in memory, whatever the chain's age."""
+"""Rows read at once, of bounded size: what rebuilding holds in memory, whatever the chain's age."""
 
 
 async def catch_up(pool: Pool, chain: Chain, keys: TenantKeys) -> bool:
@@ -35,18 +35,17 @@ async def catch_up(pool: Pool, chain: Chain, keys: TenantKeys) -> bool:
     """
     chain.require_sound()
     moved = False
-    while True:
-        after = -1 if chain.head is None else chain.head.seq
-        rows = await db.ledger.records(
-            pool, chain.id.tenant_id, chain.id.log_uuid, after=after, limit=CHUNK_ROWS
-        )
+    while rows := await _rows_after(pool, chain):
         _fold_rows(chain, keys, rows)
-        moved = moved or bool(rows)
-        if len(rows) < CHUNK_ROWS:
-            break
+        moved = True
     if chain.head is None:
         raise chain.quarantine("the registry names this chain, but the table holds no record of it")
     return moved
+
+
+async def _rows_after(pool: Pool, chain: Chain) -> list[TrailRow]:
+    after = -1 if chain.head is None else chain.head.seq
+    return await db.ledger.records(pool, chain.id.tenant_id, chain.id.log_uuid, after=after, limit=CHUNK_ROWS)
 
 
 async def confirm_head(pool: Pool, chain: Chain) -> None:

@@ -50,13 +50,19 @@ SELECT seq, hash
  LIMIT 1;
 
 -- name: records
--- The records after a position, in order: rebuilding, catching up, export.
+-- The records after a position, in order: rebuilding, catching up, pages of a log. They end with the one that
+-- reaches the bytes in $5, so that large records cost no more memory than small ones. The length of a text is
+-- known without reading it.
 SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
        prev_hash, hash, signature, key_id, idempotency_key, signed_text
-  FROM trails.agent_audit_trails
- WHERE tenant_id = $1 AND log_uuid = $2 AND seq > $3
- ORDER BY seq
- LIMIT $4;
+  FROM (SELECT page.*, sum(octet_length(signed_text)) OVER (ORDER BY seq) - octet_length(signed_text) AS before
+          FROM (SELECT *
+                  FROM trails.agent_audit_trails
+                 WHERE tenant_id = $1 AND log_uuid = $2 AND seq > $3
+                 ORDER BY seq
+                 LIMIT $4) AS page) AS measured
+ WHERE before < $5
+ ORDER BY seq;
 
 -- name: row_at
 -- One record by its position.
@@ -81,13 +87,14 @@ SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
  WHERE tenant_id = $1 AND log_uuid = $2 AND idempotency_key = $3;
 
 -- name: action_rows
--- All records of one action; the kinds are those of the partial index trail_actions.
+-- The records of one action, without those of asks that joined it; the kinds are those of trail_actions.
 SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
        prev_hash, hash, signature, key_id, idempotency_key, signed_text
   FROM trails.agent_audit_trails
  WHERE tenant_id = $1 AND log_uuid = $2 AND trace_data ->> 'action_id' = $3
    AND kind IN ('action_requested', 'approval_required', 'action_allowed', 'action_denied',
                 'action_rejected', 'outcome')
+   AND NOT trace_data ? 'joined'
  ORDER BY seq;
 
 -- name: scar_rows

@@ -22,6 +22,7 @@ ALLOWED_MODULES = {
     "bisect",
     "collections",
     "cryptography",
+    "nacl",
     "dataclasses",
     "datetime",
     "decimal",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+import db.ledger
 from app.errors import (
     AgentExistsError,
     AlreadyTerminatedError,
@@ -12,8 +13,10 @@ from app.errors import (
     ConflictError,
     InvalidStateError,
     NotFoundError,
+    TooManyRequestsError,
     UnknownActionError,
 )
+from app.guard import decide
 from app.ledger import Ledger
 from db.pool import Pool
 from tests.support.ledgers import TABLE, Caller, Opener, SetClock, Table, json_of, outcomes
@@ -107,6 +110,50 @@ async def test_the_status_after_an_act_is_the_status_read_afterwards(agent: Call
     assert await twin.scar("moderate") == await agent.status()
     assert await agent.terminate() == await twin.status()
     assert [scar["reason"] for scar in (await agent.status())["scars"]] == ["action failed: x", "seen"]  # type: ignore[union-attr,index,call-overload]
+
+
+async def test_reads_are_bounded_by_bytes_and_still_complete(
+    agent: Caller, pool: Pool, monkeypatch: pytest.MonkeyPatch, restarted: Opener
+) -> None:
+    """Large records cost no more memory than small ones: chunks and pages end early, none is lost."""
+    for number in range(6):
+        await agent.ask("look", "x" * 1000 * number)
+    before = await agent.status()
+    monkeypatch.setattr(db.ledger, "CHUNK_BYTES", 2500)
+    seqs, after = [], -1
+    chain = await db.ledger.chain(pool, agent.tenant, agent.agent)
+    assert chain is not None
+    while rows := await db.ledger.records(pool, agent.tenant, chain.log_uuid, after=after):
+        assert sum(len(row.signed_text) for row in rows[:-1]) < 2500
+        seqs += [row.seq for row in rows]
+        after = seqs[-1]
+    assert seqs == list(range(before["head"]["seq"] + 1))
+    again = agent.at(await restarted())
+    assert await again.status() == before
+    assert (await again.verify())["checked"] == len(seqs)
+
+
+async def test_an_ask_joins_a_pending_one_only_so_often(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "MAX_JOINS", 2)
+    for _ in range(3):
+        assert json_of(await agent.ask("email", 1, thought_process="please"))["action_id"] == "act-1"
+    with pytest.raises(TooManyRequestsError, match="act-1 asks exactly this"):
+        await agent.ask("email", 1)
+    assert (await agent.action("act-1"))["status"] == "pending_approval"
+    assert json_of(await agent.approve("act-1"))["decision"] == "allowed"
+
+
+async def test_what_waits_for_a_person_is_bounded_in_size(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "MAX_PENDING_CHARS", 2000)
+    await agent.ask("email", "x" * 3000)
+    with pytest.raises(TooManyRequestsError, match="wait for approval"):
+        await agent.ask("email", "another")
+    await agent.reject("act-1")
+    assert json_of(await agent.ask("email", "another"))["decision"] == "pending_approval"
 
 
 async def test_t13_a_records_time_is_the_injected_clock_whatever_the_caller_says(

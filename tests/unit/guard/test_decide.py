@@ -305,7 +305,7 @@ def test_g10_asking_the_same_again_joins_the_pending_action() -> None:
     assert c.ask("email", {"n": 1.0, "to": "x"}, session_id=SESSION) == PendingApproval("act-1")
     assert c.kinds(last=2) == ["approval_required", "approval_required"]
     assert c.records[-1].payload == {"action_id": "act-1", "joined": True, "session_id": str(SESSION)}
-    assert c.state.pending == before.pending
+    assert c.state.pending == {"act-1": replace(before.pending["act-1"], joins=1)}
     assert c.state.action_count == 1
 
 
