@@ -108,7 +108,8 @@ def test_numbers_that_underflow_are_zero() -> None:
 @pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}"), ('[{"k": ', "}]")])
 def test_c12_deep_nesting_is_refused(depth: int, opened: str, closed: str) -> None:
     assert f"nested deeper than {MAX_DEPTH} levels" in _refusal(f"{opened * depth}1{closed * depth}".encode())
-    assert f"nested deeper than {MAX_DEPTH} levels" in _refusal((opened * depth).encode()) or depth < 900
+    # Never closed: it is no JSON either, and which of the two is said first depends on Python's version.
+    assert _refusal((opened * depth).encode())
 
 
 @pytest.mark.parametrize("filling", ["", "1", '"x"'])
