@@ -16,6 +16,7 @@ from app.http.openapi import openapi_config
 from app.http.problems import respond
 from app.http.routes import ROUTES
 from app.ledger import Ledger
+from app.opening import look, open_ledger
 from app.settings import Secrets, Settings, load_secrets, settings_of_this_process
 from app.tokens import Tokens
 from db.checks import check_start
@@ -68,18 +69,19 @@ async def connect(settings: Settings, secrets: Secrets) -> AsyncIterator[Ledger]
     """Pool and ledger as long as the block runs; at its end accepted appends are settled first.
 
     Raises:
-        StartupError: no database is set.
-        UnavailableError: the database is away.
+        StartupError: no database is set, it is away or refuses, or is not as it must be; says what to change.
+        UnavailableError: the database went away meanwhile.
     """
     if settings.database_url is None:
         raise StartupError("TRAILS_DATABASE_URL must name a PostgreSQL database")
+    await look(settings.database_url)
     pool = await create_pool(
         settings.database_url, max_size=settings.pool_size, command_timeout=settings.command_timeout_secs
     )
     try:
         async with pool.acquire() as connection:
             await check_start(connection)
-        ledger = await Ledger.open(pool, master_key=secrets.master_key, chains=settings.chain_cache)
+        ledger = await open_ledger(pool, settings, secrets)
         try:
             yield ledger
         finally:

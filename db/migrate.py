@@ -44,6 +44,9 @@ _ADVISORY_LOCK: Final = 0x7472_6169_6C73_0001
 _RETRIES: Final = 10
 """Attempts at changing shared catalogs, which two databases of one cluster may do at the same moment."""
 
+_MADE_HERE: Final = "trails.made_app_role"
+"""Setting by which ``roles.sql`` says that this transaction made ``trails_app``."""
+
 _SCRAM_ITERATIONS: Final = 4096
 
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
@@ -52,22 +55,25 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 _CONCURRENT_CATALOG_CHANGE: Final = frozenset({"XX000", "40001", "40P01", "23505", "42710", "42P06"})
 
 
-def bootstrap(admin_url: str, *, app_password: str) -> None:
+def bootstrap(admin_url: str, *, app_password: str, reset_password: bool = False) -> None:
     """Makes roles, privileges and schema as far as they are missing, then migrates to the newest revision.
 
     Args:
         admin_url: ``postgresql://`` URL of a role that may create roles and owns the database (or of a
             superuser).
-        app_password: the password that ``trails_app`` gets; printable ASCII. It is sent as a SCRAM
-            verifier, so that no server log can hold it.
+        app_password: the password that ``trails_app`` gets when it is made here; printable ASCII. It is
+            sent as a SCRAM verifier, so that no server log can hold it.
+        reset_password: give it to a ``trails_app`` that was there before, too. Otherwise its password stays:
+            a service, perhaps of another database of the cluster, may be using it.
 
     Raises:
-        StartupError: the server cannot be reached, refuses, or another process migrates for too long.
+        StartupError: the server cannot be reached, refuses, the database's encoding is not UTF8, or another
+            process migrates for too long.
     """
     with _reported():
         for attempt in range(1, _RETRIES + 1):
             try:
-                _prepare(admin_url, app_password)
+                _prepare(admin_url, app_password, reset_password=reset_password)
                 break
             except DBAPIError as error:
                 if sqlstate(error) not in _CONCURRENT_CATALOG_CHANGE or attempt == _RETRIES:
@@ -84,6 +90,7 @@ def migrate(admin_url: str, revision: str = "head") -> None:
     from alembic import command  # noqa: PLC0415  the service starts without loading Alembic
 
     with _reported(), connected(admin_url) as connection, connection.begin():
+        refuse_other_encodings(encoding(connection))
         enter_migration(connection)
         _refuse_unknown(current_revision(connection))
         command.upgrade(_config(connection), revision)
@@ -145,6 +152,7 @@ def connected(url: str) -> Iterator[Connection]:
         connect_args={
             "connect_timeout": CONNECT_SECONDS,
             "application_name": "trails-migrate",
+            "client_encoding": "utf8",  # whatever the server's is, our scripts are UTF-8
             "options": "-c search_path=pg_catalog",
         },
     )
@@ -219,14 +227,35 @@ def scram_verifier(password: str, salt: bytes | None = None) -> str:
     return f"SCRAM-SHA-256${_SCRAM_ITERATIONS}:{salt64}${stored64}:{server64}"
 
 
-def _prepare(admin_url: str, app_password: str) -> None:
+def encoding(connection: Connection) -> str:
+    """The database's encoding, as PostgreSQL calls it."""
+    return str(connection.exec_driver_sql("SELECT current_setting('server_encoding')").scalar())
+
+
+def refuse_other_encodings(found: str) -> None:
+    """Refuses a database that cannot hold every text.
+
+    Raises:
+        StartupError: it is not UTF8.
+    """
+    if found != "UTF8":
+        raise StartupError(
+            f"the encoding of the database must be UTF8, it is {found}; make one with: "
+            "createdb --encoding=UTF8 --template=template0 NAME"
+        )
+
+
+def _prepare(admin_url: str, app_password: str, *, reset_password: bool) -> None:
     """Roles, schema and what a database does not inherit from its template, in one transaction."""
     verifier = scram_verifier(app_password)
     with connected(admin_url) as connection, connection.begin():
+        refuse_other_encodings(encoding(connection))
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_MILLISECONDS}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
         run_script(connection, _BOOTSTRAP / "roles.sql")
-        connection.exec_driver_sql(f"ALTER ROLE {APP_ROLE} PASSWORD '{verifier}'")
+        made = connection.exec_driver_sql(f"SELECT current_setting('{_MADE_HERE}', true)").scalar()
+        if reset_password or made == "yes":
+            connection.exec_driver_sql(f"ALTER ROLE {APP_ROLE} PASSWORD '{verifier}'")
         prepare_database(connection)
 
 

@@ -20,6 +20,7 @@ from app.cli.database import database_url
 from app.cli.exits import CommandError
 from app.cli.outcome import console_for
 from app.ledger.dump import dump_chain
+from app.opening import look
 from app.settings import Settings
 
 _HELP: Final = """Write one agent's records to a file, one signed line a record, exactly as they were signed.
@@ -51,9 +52,11 @@ def command(agent_id: str, tenant: str | None, out: str | None, head_file: Path 
         raise click.BadParameter("an agent's id is 1 to 64 of A-Z a-z 0-9 _ -", param_hint="AGENT")
     settings = Settings.from_env(os.environ)
     target = out or f"{agent_id}.jsonl"
+    url = database_url(settings)
+    asyncio.run(look(url, embedded=None if settings.database_url else settings.data_dir))
     try:
         with _output(target) as file:
-            count, head = asyncio.run(_write(file, database_url(settings), agent_id, tenant))
+            count, head = asyncio.run(_write(file, url, agent_id, tenant))
         if head_file is not None:
             head_file.write_text(head + "\n", "utf-8")
     except OSError as error:

@@ -6,36 +6,34 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
-import asyncpg
 import msgspec
 
 from app.chain.keys import derive
-from app.cli.database import database_url
 from app.embedded import EmbeddedPostgres
 from app.errors import StartupError
-from app.ledger import Ledger
-from app.settings import Secrets, Settings
+from app.opening import Login, accepts, check_master_key, look
+from app.settings import Secrets, Settings, load_secrets
 from db import migrate
-from db.checks import check_start
-from db.errors import translate
-from db.pool import create_pool
+from db.schema import APP_ROLE
 
 PASSWORD_PURPOSE: Final = "trails_app password"  # noqa: S105  the name of a purpose
 """What the password of ``trails_app`` is derived for; it is stored nowhere."""
 
-_ROLE: Final = """
-SELECT rolsuper OR rolcreaterole AS privileged, to_regnamespace('trails') IS NOT NULL AS prepared
-  FROM pg_catalog.pg_roles WHERE rolname = current_user
-"""
+_OWN_PASSWORD: Final = (
+    f"the role {APP_ROLE} has a password of its own, which is not changed: give TRAILS_DATABASE_URL of "
+    f"{APP_ROLE} with it (as administrator you may set one: ALTER ROLE {APP_ROLE} PASSWORD '…')"
+)
 
 
-class Login(msgspec.Struct, frozen=True):
-    """What a URL's role may do, and whether the database holds our schema."""
+class Ready(msgspec.Struct, frozen=True):
+    """A database to serve: the URL to serve it with, and the embedded server that is behind it, if any."""
 
-    privileged: bool
-    prepared: bool
+    url: str
+    secrets: Secrets
+    embedded: EmbeddedPostgres | None = None
 
 
 def app_password(secrets: Secrets) -> str:
@@ -44,35 +42,61 @@ def app_password(secrets: Secrets) -> str:
 
 
 @contextmanager
-def service_database(settings: Settings, secrets: Secrets) -> Iterator[str]:
-    """The URL to serve with, as ``trails run`` makes it; an embedded server lives as long as the block.
+def service_database(settings: Settings) -> Iterator[Ready]:
+    """The database to serve, as ``trails run`` makes it; an embedded server lives as long as the block.
 
     Raises:
         StartupError: the database cannot be reached or made ready.
     """
     if settings.database_url is not None:
-        yield made_ready(settings.database_url, secrets)
+        secrets = load_secrets(settings)
+        yield Ready(made_ready(settings, settings.database_url, secrets), secrets)
         return
     with EmbeddedPostgres(settings.data_dir) as embedded:
-        yield made_ready(embedded.url, secrets)
+        # Keys come after their database: a first start that fails leaves a folder that is still new.
+        secrets = load_secrets(settings)
+        yield Ready(made_ready(settings, embedded.url, secrets), secrets, embedded)
 
 
-def made_ready(url: str, secrets: Secrets) -> str:
+def made_ready(settings: Settings, url: str, secrets: Secrets) -> str:
     """The URL of a restricted role on a migrated database.
 
     With a privileged role the database is migrated, and the service's role logs in with the derived
-    password, which is set if that login fails. Any other role is taken as it is.
+    password, which it gets when it is made here. Any other role is taken as it is.
+
+    Raises:
+        StartupError: the master key is another database's, or the service's role has another password,
+            which somebody may be using; nothing was changed.
     """
-    if not login(url).privileged:
+    ours = settings.database_url is None
+    found = login(url, settings)
+    if not found.privileged:
         return url
+    require_utf8(found)
+    if found.prepared:
+        asyncio.run(check_master_key(url, settings, secrets))
     quiet_alembic()
     password = app_password(secrets)
     restricted = migrate.app_url(url, password)
-    if _opens(restricted):
+    accepted = found.served and asyncio.run(accepts(restricted))
+    if found.served and not accepted and not ours:
+        raise StartupError(_OWN_PASSWORD)
+    if found.prepared and accepted:
         migrate.migrate(url)
     else:
-        migrate.bootstrap(url, app_password=password)
+        migrate.bootstrap(url, app_password=password, reset_password=ours)
+    if not accepted and not asyncio.run(accepts(restricted)):
+        raise StartupError(_OWN_PASSWORD)  # another starter, with another master key, was first
     return restricted
+
+
+def require_utf8(found: Login) -> None:
+    """Refuses a database that cannot hold every text.
+
+    Raises:
+        StartupError: says how to make one that can.
+    """
+    migrate.refuse_other_encodings(found.encoding)
 
 
 def quiet_alembic() -> None:
@@ -80,62 +104,31 @@ def quiet_alembic() -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
-def existing_url(settings: Settings, secrets: Secrets) -> str:
-    """The URL to serve with, as ``trails serve`` takes it: as given, or the embedded server's own login."""
-    url = database_url(settings)
-    return url if settings.database_url is not None else migrate.app_url(url, app_password(secrets))
-
-
-def login(url: str) -> Login:
+def login(url: str, settings: Settings) -> Login:
     """Logs in and looks who we are.
 
     Raises:
         StartupError: the server cannot be reached or refuses.
     """
-    try:
-        return asyncio.run(_login(url))
-    except asyncpg.PostgresError as error:
-        raise StartupError(f"the database refuses the login (SQLSTATE {error.sqlstate}): {error}") from error
-    except (OSError, ValueError, asyncpg.InterfaceError) as error:
-        raise StartupError(
-            f"the database cannot be reached: {str(error) or type(error).__name__}; "
-            "check TRAILS_DATABASE_URL and that the server runs"
-        ) from error
+    return asyncio.run(look(url, embedded=embedded_folder(settings)))
 
 
-def preflight(url: str, secrets: Secrets) -> None:
+def embedded_folder(settings: Settings) -> Path | None:
+    """The data folder, when its embedded server is the database; None with a URL."""
+    return settings.data_dir if settings.database_url is None else None
+
+
+def preflight(settings: Settings, url: str, secrets: Secrets) -> None:
     """What must hold before a port answers: a safe role, the right schema, keys that open.
 
     Raises:
         TrailsError: says what to change.
     """
-    asyncio.run(_preflight(url, secrets))
+    asyncio.run(_preflight(msgspec.structs.replace(settings, database_url=url, pool_size=1), secrets))
 
 
-async def _preflight(url: str, secrets: Secrets) -> None:
-    pool = await create_pool(url, min_size=1, max_size=1)
-    try:
-        async with pool.acquire() as connection:
-            with translate():
-                await check_start(connection)
-        ledger = await Ledger.open(pool, master_key=secrets.master_key)
-        await ledger.close()
-    finally:
-        await pool.close()
+async def _preflight(settings: Settings, secrets: Secrets) -> None:
+    from app.asgi import connect  # noqa: PLC0415  slow, and only servers need it
 
-
-async def _login(url: str) -> Login:
-    connection = await asyncpg.connect(url, timeout=10)
-    try:
-        row = await connection.fetchrow(_ROLE)
-        return Login(bool(row and row["privileged"]), bool(row and row["prepared"]))
-    finally:
-        await connection.close()
-
-
-def _opens(url: str) -> bool:
-    """Whether the login works and finds our schema."""
-    try:
-        return asyncio.run(_login(url)).prepared
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        return False
+    async with connect(settings, secrets):
+        pass

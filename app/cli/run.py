@@ -11,7 +11,7 @@ import click
 from app import telemetry
 from app.cli import server
 from app.cli.prepare import preflight, service_database
-from app.settings import OPERATOR_TOKEN_FILE, Settings, load_secrets
+from app.settings import OPERATOR_TOKEN_FILE, Settings
 
 _HELP: Final = """Start everything and serve: the first thing to type.
 
@@ -20,7 +20,8 @@ a database), makes roles and tables, and serves. The next start finds all of it 
 server, then the database.
 
 With TRAILS_DATABASE_URL of a privileged role the database is migrated with it, and the service then works as
-the restricted role trails_app. A URL of a restricted role is used as it is.
+the restricted role trails_app, which gets a password derived from the master key when it is made; a
+trails_app with another password is left alone and refused. A URL of a restricted role is used as it is.
 
 \b
 Examples:
@@ -35,15 +36,17 @@ def command() -> int:  # noqa: D103  click shows _HELP
     settings = Settings.from_env(os.environ)
     telemetry.configure(settings.log_level, settings.log_format)
     code = 0
-    with server.stopped_by_signals(), server.listen(settings.bind_host, settings.bind_port) as bound:
-        secrets = load_secrets(settings)
-        with service_database(settings, secrets) as url:
-            preflight(url, secrets)
-            # Server processes read their settings from the environment.
-            os.environ["TRAILS_DATABASE_URL"] = url
-            click.echo(_welcome(settings, server.base_url(bound)))
-            code = server.serve(bound, workers=settings.workers)
-    return code
+    with (
+        server.stopped_by_signals(),
+        server.listen(settings.bind_host, settings.bind_port) as bound,
+        service_database(settings) as ready,
+    ):
+        preflight(settings, ready.url, ready.secrets)
+        # Server processes read their settings from the environment.
+        os.environ["TRAILS_DATABASE_URL"] = ready.url
+        click.echo(_welcome(settings, server.base_url(bound)))
+        code = server.serve(bound, workers=settings.workers)
+    return code  # noqa: RET504  a signal ends the block without a return
 
 
 def _welcome(settings: Settings, url: str) -> str:

@@ -9,8 +9,10 @@ import click
 
 from app import telemetry
 from app.cli import server
-from app.cli.prepare import existing_url, preflight
+from app.cli.database import database_url
+from app.cli.prepare import app_password, login, preflight
 from app.settings import SETTINGS, Settings, load_secrets
+from db import migrate
 
 _HELP: Final = """Serve a database that is ready. Changes nothing in it.
 
@@ -42,9 +44,12 @@ def command(workers: int | None) -> int:  # noqa: D103  click shows _HELP
     telemetry.configure(settings.log_level, settings.log_format)
     code = 0
     with server.stopped_by_signals(), server.listen(settings.bind_host, settings.bind_port) as bound:
+        existing = database_url(settings)  # before keys are made: without a database a folder stays new
         secrets = load_secrets(settings)
-        url = existing_url(settings, secrets)
-        preflight(url, secrets)
+        # The embedded server's own URL is its administrator's.
+        url = existing if settings.database_url else migrate.app_url(existing, app_password(secrets))
+        login(existing, settings)
+        preflight(settings, url, secrets)
         os.environ["TRAILS_DATABASE_URL"] = url
         click.echo(f"Lineage Trails is at {server.base_url(bound)}")
         code = server.serve(bound, workers=workers or settings.workers)

@@ -12,6 +12,7 @@ from app.cli.missing import missing_chains
 from app.cli.outcome import Finding, Outcome, Run
 from app.ledger.audit import DatabaseAudit, Selection, Trust, audit_database
 from app.ledger.audit_chain import ChainName
+from app.opening import look
 from app.settings import Settings
 
 DATABASE = "database"
@@ -29,9 +30,11 @@ async def verify_database(
     """Audits the database that the environment names.
 
     Raises:
-        StartupError: no database is named, or a setting does not fit.
+        StartupError: no database is named, it is away or refuses, or a setting does not fit.
     """
     settings = Settings.from_env(environ)
+    url = database_url(settings)
+    await look(url, embedded=None if settings.database_url else settings.data_dir)
     trust = Trust(pinned, None if pinned else master_key(settings))
 
     def kept(name: ChainName) -> dict[int, str]:
@@ -39,7 +42,7 @@ async def verify_database(
         return checkpoints(anchor for anchor in anchors if anchor.belongs_to(**about))
 
     found = await audit_database(
-        database_url(settings),
+        url,
         Selection(tenant, agent_id),
         trust,
         checkpoints=kept,

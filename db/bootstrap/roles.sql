@@ -11,6 +11,10 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = wanted.name) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I %s', wanted.name, wanted.login);
+                IF wanted.name = 'trails_app' THEN
+                    -- Who made the login, and nobody else, may give it a password.
+                    PERFORM pg_catalog.set_config('trails.made_app_role', 'yes', true);
+                END IF;
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
                 NULL;
             END;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import signal
 import socket
@@ -16,10 +17,13 @@ import httpx
 import psycopg
 import pytest
 
+from app.cli.prepare import app_password
 from app.embedded import EmbeddedPostgres
+from app.opening import look
+from app.settings import Secrets
 from db import migrate
 from tests.support.cli import run_trails
-from tests.support.postgres import APP_PASSWORD, Database
+from tests.support.postgres import APP_PASSWORD, Database, Server
 from tests.support.server import MASTER_KEY, ROOT, ServerProcess, StartServer, service_environment
 
 
@@ -74,8 +78,25 @@ def test_a_trigger_that_is_off_is_refused(database: Database, tmp_path: Path) ->
 
 def test_a_database_that_is_away_is_said_without_its_password(tmp_path: Path) -> None:
     log = refusal("postgresql://trails_app:secret-word@127.0.0.1:1/trails", tmp_path)
-    assert "database" in log
+    assert "the database cannot be reached" in log
     assert "secret-word" not in log
+
+
+@pytest.mark.parametrize("trouble", ["password", "database"])
+def test_every_command_says_the_same_of_a_login_that_fails(
+    database: Database, tmp_path: Path, trouble: str
+) -> None:
+    url = migrate.with_login(database.admin_url, "trails_app", "wrong-word")
+    expected = "(SQLSTATE 28P01): password authentication failed"
+    if trouble == "database":
+        url = database.app_url.rpartition("/")[0] + "/not_there"
+        expected = '(SQLSTATE 3D000): database "not_there" does not exist'
+    env = {"TRAILS_DATABASE_URL": url, "TRAILS_DATA_DIR": str(tmp_path), "TRAILS_BIND": "127.0.0.1:0"}
+    for command in (["serve"], ["run"], ["migrate"], ["verify"], ["export", "scout"], ["show", "scout"]):
+        result = run_trails(*command, env=env)
+        assert result.code == (5 if command == ["verify"] else 1)
+        assert expected in result.out + result.err, command
+        assert "wrong-word" not in result.out + result.err
 
 
 def test_a_port_that_is_taken_is_said(database: Database, tmp_path: Path) -> None:
@@ -86,7 +107,10 @@ def test_a_port_that_is_taken_is_said(database: Database, tmp_path: Path) -> Non
 
 def test_another_master_key_is_refused(start_server: StartServer, database: Database, tmp_path: Path) -> None:
     start_server().stop()
-    assert "master key" in refusal(database.app_url, tmp_path, TRAILS_MASTER_KEY="00" * 32)
+    log = refusal(database.app_url, tmp_path, TRAILS_MASTER_KEY="00" * 32)
+    assert "the master key of TRAILS_MASTER_KEY: the database was set up with another master key" in log
+    log = refusal(database.app_url, tmp_path, TRAILS_MASTER_KEY="")
+    assert f"the master key of {tmp_path / 'data/keys/master.key'}:" in log
 
 
 def test_it_serves_stops_cleanly_and_starts_again_on_the_same_records(server: ServerProcess) -> None:
@@ -175,18 +199,30 @@ def _ready(url: str) -> bool:
 
 
 @pytest.fixture
-def derived_password_restored(database: Database) -> Iterator[None]:
-    """``trails run`` gives trails_app the password of its own master key; the other tests have theirs."""
-    yield
-    verifier = migrate.scram_verifier(APP_PASSWORD)
-    execute(database.admin_url, f"ALTER ROLE trails_app PASSWORD '{verifier}'")
+def derived_password(database: Database) -> Iterator[None]:
+    """trails_app has the password of the master key, as in a cluster that ``trails run`` prepared."""
+    derived = app_password(Secrets("", bytes.fromhex(MASTER_KEY)))
+    for password in (derived, APP_PASSWORD):
+        verifier = migrate.scram_verifier(password)
+        execute(database.admin_url, f"ALTER ROLE trails_app PASSWORD '{verifier}'")
+        if password == derived:
+            yield
 
 
-@pytest.mark.usefixtures("derived_password_restored")
-def test_p38_replicas_that_start_together_on_an_empty_database_all_serve(
-    empty_database: Database, tmp_path: Path
+@pytest.fixture
+def new_cluster(tmp_path: Path) -> Iterator[str]:
+    """The administrator's URL of a cluster that never saw this program."""
+    settings = {"fsync": "off", "trails.disposable": "on"}
+    cluster = EmbeddedPostgres(tmp_path / "cluster", settings=settings)
+    with cluster:
+        yield cluster.url
+    shutil.rmtree(cluster.home, ignore_errors=True)
+
+
+def test_p38_replicas_that_start_together_on_a_new_cluster_all_serve(
+    new_cluster: str, tmp_path: Path
 ) -> None:
-    runs = [Run(tmp_path, f"replica-{number}", empty_database.admin_url) for number in range(3)]
+    runs = [Run(tmp_path, f"replica-{number}", new_cluster) for number in range(3)]
     try:
         urls = [run.base_url() for run in runs]
         headers = {"Authorization": f"Bearer {ServerProcess.operator_token}"}
@@ -196,14 +232,53 @@ def test_p38_replicas_that_start_together_on_an_empty_database_all_serve(
     finally:
         codes = [run.stop() for run in runs]
     assert codes == [0, 0, 0], [run.log for run in runs]
-    env = {"TRAILS_DATABASE_URL": empty_database.admin_url, "TRAILS_MASTER_KEY": MASTER_KEY}
+    env = {"TRAILS_DATABASE_URL": new_cluster, "TRAILS_MASTER_KEY": MASTER_KEY}
     assert run_trails("verify", "--quiet", env=env).code == 0
 
 
-@pytest.mark.usefixtures("derived_password_restored")
-def test_run_serves_as_the_restricted_role_and_sets_its_password_only_when_needed(
-    database: Database, tmp_path: Path
+@pytest.mark.usefixtures("derived_password")
+def test_a_second_database_of_a_prepared_cluster_is_made_ready(
+    database: Database, empty_database: Database, tmp_path: Path
 ) -> None:
+    before = _stored_password(database)
+    run = Run(tmp_path, "second-database", empty_database.admin_url)
+    run.base_url()
+    assert run.stop() == 0
+    assert _stored_password(database) == before
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_run_leaves_a_login_alone_that_has_a_password_of_its_own(
+    database: Database, empty_database: Database, tmp_path: Path, prepared: bool
+) -> None:
+    before = _stored_password(database)
+    run = Run(tmp_path, "run", (database if prepared else empty_database).admin_url)
+    assert run.process.wait(60) == 1
+    assert "trails_app has a password of its own" in run.log
+    assert "Traceback" not in run.log
+    assert _stored_password(database) == before
+    if not prepared:
+        assert not asyncio.run(look(empty_database.admin_url)).prepared
+
+
+@pytest.mark.usefixtures("derived_password")
+def test_run_with_another_master_key_changes_nothing(
+    start_server: StartServer, database: Database, tmp_path: Path
+) -> None:
+    start_server(database_url=_derived_url(database)).stop()
+    before = _stored_password(database)
+    run = Run(tmp_path, "run", database.admin_url, TRAILS_MASTER_KEY="00" * 32)
+    assert run.process.wait(60) == 1
+    assert "the master key of TRAILS_MASTER_KEY" in run.log
+    assert _stored_password(database) == before
+
+
+def _derived_url(database: Database) -> str:
+    return migrate.app_url(database.admin_url, app_password(Secrets("", bytes.fromhex(MASTER_KEY))))
+
+
+@pytest.mark.usefixtures("derived_password")
+def test_run_serves_as_the_restricted_role(database: Database, tmp_path: Path) -> None:
     first = Run(tmp_path, "first", database.admin_url)
     first.base_url()
     assert first.stop(signal.SIGINT) == 0
@@ -270,14 +345,35 @@ def test_a_first_start_needs_nothing_and_the_second_finds_everything(tmp_path: P
 # --- migrate --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("derived_password_restored")
 def test_migrate_makes_an_empty_database_ready_and_does_nothing_twice(
-    empty_database: Database, tmp_path: Path
+    empty_database: Database, template: object, tmp_path: Path
 ) -> None:
+    del template  # it makes the roles of the cluster
     env = {"TRAILS_DATABASE_URL": empty_database.admin_url, "TRAILS_DATA_DIR": str(tmp_path)}
-    assert run_trails("migrate", env=env).code == 0
-    assert run_trails("migrate", env=env).code == 0
+    before = _stored_password(empty_database)
+    assert "its password is unchanged" in run_trails("migrate", env=env).out
+    assert "password" not in run_trails("migrate", env=env).out
     assert run_trails("verify", "--quiet", env=env).code == 4
+    assert _stored_password(empty_database) == before
+
+
+@pytest.mark.parametrize("command", ["migrate", "run"])
+def test_a_database_that_cannot_hold_every_text_is_refused(
+    postgres: Server, tmp_path: Path, command: str
+) -> None:
+    with psycopg.connect(postgres.url("postgres"), autocommit=True) as cluster:
+        cluster.execute("CREATE DATABASE narrow TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+        try:
+            env = {
+                "TRAILS_DATABASE_URL": postgres.url("narrow"),
+                "TRAILS_DATA_DIR": str(tmp_path),
+                "TRAILS_BIND": "127.0.0.1:0",
+            }
+            result = run_trails(command, env=env)
+        finally:
+            cluster.execute("DROP DATABASE narrow WITH (FORCE)")
+    assert result.code == 1
+    assert "the encoding of the database must be UTF8, it is SQL_ASCII" in result.err
 
 
 def test_migrate_needs_a_privileged_role_and_says_so(database: Database, tmp_path: Path) -> None:

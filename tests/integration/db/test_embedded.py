@@ -9,14 +9,16 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from app.embedded import URL_FILE, EmbeddedPostgres, locate_binaries, postmaster
+from app import embedded_place as place
+from app.embedded import EmbeddedPostgres, locate_binaries, postmaster
+from app.embedded_place import URL_FILE
 from app.errors import StartupError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +30,7 @@ def cleaned(folder: Path) -> Iterator[Path]:
     """A data directory whose server is stopped and removed afterwards."""
     yield folder
     last = EmbeddedPostgres(folder)
-    if last.cluster.exists():
+    if last.cluster.exists() and (folder / URL_FILE).exists():
         last.start()
         last.stop()
     if last.home != folder:
@@ -202,25 +204,166 @@ def test_a_port_that_is_taken_meanwhile_is_changed(data_dir: Path) -> None:
 
 
 def test_a_half_made_cluster_is_made_again(fresh_dir: Path) -> None:
-    server = EmbeddedPostgres(fresh_dir)
     fresh_dir.mkdir()
-    (server.home / "postgres.new" / "base").mkdir(parents=True)
-    with server:
+    cluster = place.reserve(fresh_dir)
+    (cluster.parent / "postgres.new" / "base").mkdir(parents=True)
+    with EmbeddedPostgres(fresh_dir) as server:
+        assert server.cluster == cluster
         assert ask(server.url, "SELECT 1") == 1
 
 
-def test_a_cluster_whose_url_file_is_lost_is_never_deleted(fresh_dir: Path) -> None:
+def test_a_first_start_that_ended_before_the_url_had_its_name_is_finished(fresh_dir: Path) -> None:
     with EmbeddedPostgres(fresh_dir) as server:
-        ask(server.url, "DROP TABLE IF EXISTS t; CREATE TABLE t AS SELECT 42 AS n")
-    (fresh_dir / URL_FILE).rename(fresh_dir / "kept.url")
-    if not AS_ROOT:
-        with pytest.raises(StartupError, match=URL_FILE):
-            server.start()
-        return
-    with EmbeddedPostgres(fresh_dir) as fresh:
+        ask(server.url, "CREATE TABLE t AS SELECT 42 AS n")
+    (fresh_dir / URL_FILE).rename(fresh_dir / "database.url.first")
+    with EmbeddedPostgres(fresh_dir) as again:
+        assert ask(again.url, "SELECT n FROM t") == 42
+
+
+# --- the folder and its cluster -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def used_dir(fresh_dir: Path) -> Path:
+    """A data folder with keys, whose database holds a table ``t`` with 42; nothing runs."""
+    with EmbeddedPostgres(fresh_dir) as server:
+        ask(server.url, "CREATE TABLE t AS SELECT 42 AS n")
+    (fresh_dir / "keys").mkdir()
+    (fresh_dir / "keys/master.key").write_text("5e" * 32)
+    return fresh_dir
+
+
+def test_a_moved_folder_keeps_its_database_there_and_back(used_dir: Path) -> None:
+    moved = used_dir.with_name("moved")
+    for old, new in ((used_dir, moved), (moved, used_dir)):
+        old.rename(new)
+        with EmbeddedPostgres(new) as server:
+            assert ask(server.url, "SELECT n FROM t") == 42
+
+
+def test_a_copied_folder_has_the_same_records(used_dir: Path) -> None:
+    copy = used_dir.with_name("copy")
+    shutil.copytree(used_dir, copy)
+    with EmbeddedPostgres(used_dir) as server:
+        with EmbeddedPostgres(copy) as other:
+            assert ask(other.url, "SELECT n FROM t") == 42
+        assert server.running
+        assert ask(server.url, "SELECT n FROM t") == 42
+
+
+def test_a_new_folder_where_another_one_was_leaves_that_ones_database(
+    used_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    moved = used_dir.with_name("moved")
+    used_dir.rename(moved)
+    with cleaned(used_dir), EmbeddedPostgres(used_dir) as fresh:
         with pytest.raises(psycopg.errors.UndefinedTable):
             ask(fresh.url, "SELECT n FROM t")
-        assert (fresh.home / "postgres.old-1" / "PG_VERSION").exists()
+        with EmbeddedPostgres(moved) as server:
+            assert ask(server.url, "SELECT n FROM t") == 42
+            assert not AS_ROOT or str(server.home) in caplog.text
+    shutil.rmtree(used_dir)
+    moved.rename(used_dir)
+
+
+@pytest.mark.parametrize("left", ["keys/master.key", "keys/operator.token", URL_FILE])
+def test_no_empty_database_is_begun_beside_what_belongs_to_another(tmp_path: Path, left: str) -> None:
+    folder = tmp_path / "data"
+    (folder / left).parent.mkdir(parents=True)
+    (folder / left).write_text("postgresql://postgres:pw@127.0.0.1:1/trails")
+    with pytest.raises(StartupError, match="is missing") as refused:
+        EmbeddedPostgres(folder).start()
+    assert left in refused.value.message
+    assert "TRAILS_DATABASE_URL" in refused.value.message
+    assert (folder / left).read_text() == "postgresql://postgres:pw@127.0.0.1:1/trails"
+    assert not (folder / place.HOME_FILE).exists()
+
+
+def test_a_folder_whose_cluster_is_gone_is_refused_and_names_it(used_dir: Path) -> None:
+    server = EmbeddedPostgres(used_dir)
+    away = server.cluster.with_name("away")
+    server.cluster.rename(away)
+    url = server.url
+    with pytest.raises(StartupError, match=f"{server.cluster} is missing"):
+        server.start()
+    assert server.url == url
+    (used_dir / place.HOME_FILE).write_text(f"{away}\n")
+    with EmbeddedPostgres(used_dir) as found:
+        assert ask(found.url, "SELECT n FROM t") == 42
+    away.rename(server.cluster)
+    (used_dir / place.HOME_FILE).write_text(f"{server.cluster}\n")
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="others have the cluster in the folder")
+def test_a_folder_from_before_it_named_its_cluster_is_found_by_its_path(used_dir: Path) -> None:
+    (used_dir / place.HOME_FILE).unlink()
+    with EmbeddedPostgres(used_dir) as server:
+        assert ask(server.url, "SELECT n FROM t") == 42
+    moved = used_dir.with_name("moved")
+    used_dir.rename(moved)
+    with EmbeddedPostgres(moved) as server:
+        assert ask(server.url, "SELECT n FROM t") == 42
+    moved.rename(used_dir)
+
+
+def test_a_lost_url_file_is_never_replaced(used_dir: Path) -> None:
+    (used_dir / URL_FILE).rename(used_dir / "kept.url")
+    with pytest.raises(StartupError, match="password of its database"):
+        EmbeddedPostgres(used_dir).start()
+    assert not (used_dir / URL_FILE).exists()
+    (used_dir / "kept.url").rename(used_dir / URL_FILE)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_url_of_another_database_is_told_at_once_and_kept(
+    used_dir: Path, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    monkeypatch.setattr("app.embedded._WAIT_SECONDS", 20.0)
+    with ExitStack() as stack:
+        if running:
+            stack.enter_context(EmbeddedPostgres(used_dir))
+        right = EmbeddedPostgres(used_dir).url
+        wrong = make_url(right).set(password="of-another").render_as_string(hide_password=False)  # noqa: S106
+        (used_dir / URL_FILE).write_text(wrong)
+        with pytest.raises(StartupError, match="password authentication failed"):
+            EmbeddedPostgres(used_dir).start()
+        assert (used_dir / URL_FILE).read_text() == wrong
+        (used_dir / URL_FILE).write_text(right)
+
+
+# --- bringing it back -----------------------------------------------------------------------------------
+
+
+def test_a_killed_server_is_revived_on_its_port_with_its_data(used_dir: Path) -> None:
+    with EmbeddedPostgres(used_dir) as server:
+        assert server.revive() is False
+        url = server.url
+        with psycopg.connect(url):
+            kill(server)
+            assert server.revive() is True
+        assert server.url == url
+        assert ask(url, "SELECT n FROM t") == 42
+    assert postmaster(server.cluster) is None
+
+
+def test_a_server_that_cannot_be_revived_says_why(used_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.embedded._REVIVALS", 1)
+    with EmbeddedPostgres(used_dir) as server:
+        kill(server)
+        control = server.cluster / "global/pg_control"
+        control.rename(control.with_name("away"))
+        with pytest.raises(StartupError, match="pg_control"):
+            server.revive()
+        control.with_name("away").rename(control)
+
+
+def kill(server: EmbeddedPostgres) -> None:
+    """Kills the postmaster where it stands."""
+    pid = postmaster(server.cluster)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while postmaster(server.cluster) is not None:
+        pass
 
 
 def test_a_server_that_cannot_start_says_why(fresh_dir: Path) -> None:

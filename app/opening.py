@@ -1,0 +1,178 @@
+"""Opening a database: who logs in, whether the master key is its own, and what a refusal means.
+
+Every command and the service say the same sentence for the same trouble.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+import msgspec
+
+import db.ledger
+from app.chain.keys import open_secret
+from app.errors import KeyMaterialError, StartupError
+from app.ledger import Ledger
+from app.ledger.keystore import _context
+from app.settings import MASTER_KEY_FILE, Secrets, Settings
+from db.ledger import SigningKeyRow
+from db.pool import Pool
+from db.schema import APP_ROLE, DEFAULT_TENANT_ID
+
+CONNECT_SECONDS: Final = 10
+"""Bound on reaching the server and logging in."""
+
+_LOOK: Final = """
+SELECT rolsuper OR rolcreaterole AS privileged, to_regnamespace('trails') IS NOT NULL AS prepared,
+       EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = $1) AS served,
+       current_setting('server_encoding') AS encoding
+  FROM pg_catalog.pg_roles WHERE rolname = current_user
+"""
+_KEYS: Final = "SELECT tenant_id, key_id, public_key, sealed_secret, created_at FROM trails.signing_keys"
+
+_ADVICE: Final = {
+    asyncpg.InvalidPasswordError: "check the user and password of TRAILS_DATABASE_URL",
+    asyncpg.InvalidAuthorizationSpecificationError: "check the user of TRAILS_DATABASE_URL and pg_hba.conf",
+    asyncpg.InvalidCatalogNameError: "make it (createdb --encoding=UTF8), or correct TRAILS_DATABASE_URL",
+}
+
+
+class Login(msgspec.Struct, frozen=True):
+    """What a URL's role may do, and what the database holds."""
+
+    privileged: bool
+    """Whether the role may migrate: a superuser, or one that may create roles."""
+
+    prepared: bool
+    """Whether our schema is there."""
+
+    served: bool
+    """Whether the cluster has the service's role."""
+
+    encoding: str
+    """The database's encoding, as PostgreSQL calls it."""
+
+
+async def look(url: str, *, embedded: Path | None = None) -> Login:
+    """Logs in and looks.
+
+    Args:
+        url: whose login.
+        embedded: the data folder, when ``url`` is that of its embedded server.
+
+    Raises:
+        StartupError: the server cannot be reached or refuses; says what to do.
+    """
+    with explained(embedded):
+        connection = await _connected(url)
+        try:
+            row = await connection.fetchrow(_LOOK, APP_ROLE)
+        finally:
+            await connection.close()
+    return Login(*row) if row else Login(privileged=False, prepared=False, served=False, encoding="UTF8")
+
+
+async def accepts(url: str) -> bool:
+    """Whether the server takes this user with this password (what it may then do is another matter).
+
+    Raises:
+        StartupError: the server cannot be reached.
+    """
+    with explained():
+        try:
+            connection = await _connected(url)
+        except (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError):
+            return False
+        except asyncpg.InsufficientPrivilegeError:
+            return True  # it may not enter this database yet, which is asked after the password
+        await connection.close()
+        return True
+
+
+async def check_master_key(url: str, settings: Settings, secrets: Secrets) -> None:
+    """Refuses a master key that opens none of the keys that ``url`` may see; changes nothing.
+
+    Raises:
+        StartupError: says where the key came from.
+    """
+    with explained(), suppress(asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedTableError):
+        connection = await _connected(url)
+        try:
+            rows = [SigningKeyRow(*row) for row in await connection.fetch(_KEYS)]
+        finally:
+            await connection.close()
+        if rows and not any(_opens(row, secrets) for row in rows):
+            raise another_master_key(settings)
+
+
+async def open_ledger(pool: Pool, settings: Settings, secrets: Secrets) -> Ledger:
+    """``Ledger.open``, which says so when the master key is another installation's.
+
+    Raises:
+        StartupError: none of the default tenant's keys opens.
+        KeyMaterialError: a stored key is not what it should be.
+        UnavailableError: the database is away.
+    """
+    try:
+        return await Ledger.open(pool, master_key=secrets.master_key, chains=settings.chain_cache)
+    except KeyMaterialError as error:
+        rows: Iterable[SigningKeyRow] = await db.ledger.signing_keys(pool, DEFAULT_TENANT_ID)
+        if any(_opens(row, secrets) for row in rows):
+            raise
+        raise another_master_key(settings) from error
+
+
+def another_master_key(settings: Settings) -> StartupError:
+    """The refusal of a master key that is not the one of this database."""
+    source = "TRAILS_MASTER_KEY"
+    if settings.master_key is None:
+        source = str((settings.data_dir / MASTER_KEY_FILE).absolute())
+    return StartupError(
+        f"the signing keys of this database do not open under the master key of {source}: the database was "
+        "set up with another master key; give that one (TRAILS_MASTER_KEY, or keys/master.key of its folder)"
+    )
+
+
+@contextmanager
+def explained(embedded: Path | None = None) -> Iterator[None]:
+    """Errors of reaching a database become a ``StartupError`` that says what to do."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        advice = _ADVICE.get(type(error))
+        raise StartupError(
+            f"the database refuses (SQLSTATE {error.sqlstate}): {error}" + (f"; {advice}" if advice else "")
+        ) from error
+    except (
+        OSError,
+        ValueError,
+        asyncio.IncompleteReadError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+    ) as error:
+        reason = str(error) or type(error).__name__
+        if embedded is not None and isinstance(error, OSError):
+            raise StartupError(
+                f"the embedded PostgreSQL of {embedded.absolute()} is not running ({reason}); start it, and "
+                "the service, with: trails run"
+            ) from error
+        raise StartupError(
+            f"the database cannot be reached: {reason}; check TRAILS_DATABASE_URL and that the server runs"
+        ) from error
+
+
+async def _connected(url: str) -> asyncpg.Connection[asyncpg.Record]:
+    return await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+
+
+def _opens(row: SigningKeyRow, secrets: Secrets) -> bool:
+    try:
+        open_secret(secrets.master_key, row.sealed_secret, context=_context(row.tenant_id, row.key_id))
+    except KeyMaterialError:
+        return False
+    return True
