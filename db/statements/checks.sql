@@ -76,6 +76,16 @@ SELECT format('constraint %s.%s', o.relname, k.conname),
   FROM ours AS o JOIN pg_constraint AS k ON k.conrelid = o.oid
  WHERE k.contype IN ('c', 'p', 'u', 'f', 'x')
 UNION ALL
+-- Keys are enforced by these indexes; one that no append keeps up enforces nothing and hides rows. Any other
+-- index is the administrator's.
+SELECT format('index %s.%s', o.relname, i.relname),
+       format('%s, unique %s, valid %s, ready %s', pg_get_indexdef(x.indexrelid), x.indisunique, x.indisvalid,
+              x.indisready AND x.indislive)
+  FROM ours AS o
+  JOIN pg_index AS x ON x.indrelid = o.oid
+  JOIN pg_class AS i ON i.oid = x.indexrelid
+ WHERE x.indisunique OR x.indisexclusion OR x.indisvalid AND NOT (x.indisready AND x.indislive)
+UNION ALL
 SELECT format('trigger %s.%s', o.relname, t.tgname),
        format('%s, enabled %s', pg_get_triggerdef(t.oid), t.tgenabled)
   FROM ours AS o JOIN pg_trigger AS t ON t.tgrelid = o.oid
@@ -121,4 +131,41 @@ SELECT format('grant %s on schema trails to %s', x.privilege_type,
        CASE WHEN x.is_grantable THEN 'with grant option' ELSE 'without grant option' END
   FROM pg_namespace AS n, LATERAL aclexplode(n.nspacl) AS x
  WHERE n.nspname = 'trails' AND x.grantee <> n.nspowner AND x.privilege_type <> 'USAGE'
+UNION ALL
+SELECT 'role ' || r.rolname,
+       format('superuser %s, bypassrls %s, createrole %s, replication %s', r.rolsuper, r.rolbypassrls,
+              r.rolcreaterole, r.rolreplication)
+  FROM pg_roles AS r
+ WHERE r.rolname IN ('trails_app', 'trails_auditor')
+UNION ALL
+-- By way of other roles too. A superuser is a member of every role, which says nothing new.
+SELECT format('membership of %s in %s', r.rolname, power.rolname), 'present'
+  FROM pg_roles AS r
+  JOIN pg_roles AS power ON power.oid <> r.oid AND pg_has_role(r.oid, power.oid, 'MEMBER')
+ WHERE r.rolname IN ('trails_app', 'trails_auditor') AND NOT r.rolsuper
+   AND (power.rolsuper OR power.rolbypassrls OR power.rolcreaterole OR power.rolreplication
+        OR power.oid = (SELECT n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'trails')
+        OR power.oid IN (SELECT o.relowner FROM ours AS o)
+        OR power.rolname IN ('trails_owner', 'pg_write_all_data', 'pg_execute_server_program',
+                             'pg_write_server_files', 'pg_read_server_files'))
+UNION ALL
+-- Settings that a session starts with. Of the service's role all but those that only bound or log its work;
+-- for everybody those by which a commit or a check counts for less.
+SELECT format('setting %s of %s in %s', given.name, coalesce(r.rolname, 'every role'),
+              CASE s.setdatabase WHEN 0 THEN 'every database' ELSE 'this database' END),
+       given.value
+  FROM pg_db_role_setting AS s
+  LEFT JOIN pg_roles AS r ON r.oid = s.setrole,
+       LATERAL (SELECT lower(split_part(c.item, '=', 1)) AS name, substr(c.item, strpos(c.item, '=') + 1) AS value
+                  FROM unnest(s.setconfig) AS c (item)) AS given
+ WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+   AND (r.rolname = 'trails_app'
+        AND given.name NOT IN ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout',
+                               'idle_session_timeout', 'transaction_timeout', 'work_mem', 'application_name')
+        AND NOT starts_with(given.name, 'log_')
+        OR s.setrole = 0
+        AND (given.name IN ('session_replication_role', 'row_security', 'synchronous_commit', 'role',
+                            'session_preload_libraries', 'local_preload_libraries', 'zero_damaged_pages',
+                            'ignore_checksum_failure')
+             OR starts_with(given.name, 'trails.')))
  ORDER BY 1;

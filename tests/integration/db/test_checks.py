@@ -68,6 +68,47 @@ MEDDLING = {
         f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_pkey",
         "constraint agent_audit_trails.trail_pkey",
     ),
+    "unique index dropped": (
+        "DROP INDEX trails.trail_idempotency_key",
+        "index agent_audit_trails.trail_idempotency_key",
+    ),
+    "unique index that is not unique": (
+        (
+            "DROP INDEX trails.trail_idempotency_key; CREATE INDEX trail_idempotency_key"
+            f" ON {TRAIL} (tenant_id, log_uuid, idempotency_key) WHERE idempotency_key IS NOT NULL"
+        ),
+        "index agent_audit_trails.trail_idempotency_key",
+    ),
+    "unique index over fewer rows": (
+        (
+            "DROP INDEX trails.trail_idempotency_key; CREATE UNIQUE INDEX trail_idempotency_key"
+            f" ON {TRAIL} (tenant_id, log_uuid, idempotency_key) WHERE idempotency_key < ''"
+        ),
+        "index agent_audit_trails.trail_idempotency_key",
+    ),
+    "unique index that is not valid": (
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'trails.agents_pkey'::regclass",
+        "index agents.agents_pkey",
+    ),
+    "unique index that no append keeps up": (
+        "UPDATE pg_index SET indisready = false WHERE indexrelid = 'trails.trail_idempotency_key'::regclass",
+        "index agent_audit_trails.trail_idempotency_key",
+    ),
+    "index that no append keeps up": (
+        "UPDATE pg_index SET indisready = false WHERE indexrelid = 'trails.trail_actions'::regclass",
+        "index agent_audit_trails.trail_actions",
+    ),
+    "index that forbids rows": (
+        f"CREATE UNIQUE INDEX one_record ON {TRAIL} (tenant_id)",
+        "index agent_audit_trails.one_record",
+    ),
+    "setting of the database": (
+        (
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off',"
+            " current_database()); END $$"
+        ),
+        "setting synchronous_commit of every role in this database",
+    ),
     "mirror no longer generated": (
         f"ALTER TABLE {TRAIL} ALTER COLUMN trace_data DROP EXPRESSION",
         "column agent_audit_trails.trace_data",
@@ -140,6 +181,67 @@ async def test_an_index_more_and_a_reader_more_are_the_administrators_own(
     await admin.execute(f"CREATE INDEX by_actor ON {TRAIL} (tenant_id, kind)")
     await admin.execute(f"GRANT SELECT ON {TRAIL} TO PUBLIC")
     assert await check_catalog(app) == []
+
+
+ROLES = {
+    "the owner's rights": ("GRANT trails_owner TO trails_app", "membership of trails_app in trails_owner"),
+    "the owner's rights by another role": (
+        (
+            "CREATE ROLE trails_test_between; GRANT trails_owner TO trails_test_between;"
+            " GRANT trails_test_between TO trails_auditor"
+        ),
+        "membership of trails_auditor in trails_owner",
+    ),
+    "the rights of all files": (
+        "GRANT pg_write_server_files TO trails_app",
+        "membership of trails_app in pg_write_server_files",
+    ),
+    "superuser": ("ALTER ROLE trails_app SUPERUSER", "role trails_app"),
+    "no row security": ("ALTER ROLE trails_auditor BYPASSRLS", "role trails_auditor"),
+    "tenants by default": (
+        "ALTER ROLE trails_app SET trails.tenants = '6a07e448-31e4-4527-8d9b-1c672733f821'",
+        "setting trails.tenants of trails_app in every database",
+    ),
+    "triggers off by default": (
+        (
+            "DO $$ BEGIN EXECUTE format('ALTER ROLE trails_app IN DATABASE %I SET session_replication_role ="
+            " replica', current_database()); END $$"
+        ),
+        "setting session_replication_role of trails_app in this database",
+    ),
+    "commits that may be lost": (
+        "ALTER ROLE ALL SET synchronous_commit = off",
+        "setting synchronous_commit of every role in every database",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ROLES)
+async def test_each_power_that_a_role_was_given_is_found(admin: asyncpg.Connection, kind: str) -> None:
+    statement, named = ROLES[kind]
+    change = admin.transaction()  # roles are the whole cluster's: nothing of this may outlive the test
+    await change.start()
+    try:
+        await admin.execute(statement)
+        found = await check_catalog(admin)
+    finally:
+        await change.rollback()
+    assert [finding.object for finding in found] == [named]
+    assert await check_catalog(admin) == []
+
+
+async def test_settings_that_only_bound_or_log_the_work_are_the_administrators_own(
+    admin: asyncpg.Connection,
+) -> None:
+    change = admin.transaction()
+    await change.start()
+    try:
+        await admin.execute("ALTER ROLE trails_app SET statement_timeout = '30s'")
+        await admin.execute("ALTER ROLE trails_app SET log_min_duration_statement = '1s'")
+        await admin.execute("ALTER ROLE ALL SET work_mem = '8MB'")
+        assert await check_catalog(admin) == []
+    finally:
+        await change.rollback()
 
 
 async def test_names_that_hide_the_catalogs_do_not_deceive_the_check(admin: asyncpg.Connection) -> None:
