@@ -6,7 +6,7 @@ Each method takes a ``Grant``: proof of who is asking, for which tenant, and tha
 
 from __future__ import annotations
 
-import os
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 from uuid import UUID, uuid4
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from app.ledger.keystore import TenantKeys
     from app.principal import Grant
     from db.pool import Pool
+
+LISTED_AT_ONCE = 8
+"""Chains brought up to date at the same moment for a list of agents: as many as there are connections."""
 
 CHAIN_CAPACITY = 20_000
 """Chains kept in memory by default: about 5 kB each when nothing waits in them."""
@@ -133,7 +136,11 @@ class Ledger:
         rows = await db.ledger.chains(self._pool, grant.tenant_id)
         rows = [row for row in rows if row.agent_id > (after or "")][:limit]
         ids = [ChainId(grant.tenant_id, row.agent_id, row.log_uuid, row.guarded) for row in rows]
-        return [await self._entry(chain) for chain in self._chains.remember_all(ids)]
+        chains = self._chains.remember_all(ids)
+        entries: list[JsonObject] = []
+        for first in range(0, len(chains), LISTED_AT_ONCE):
+            entries += await asyncio.gather(*map(self._entry, chains[first : first + LISTED_AT_ONCE]))
+        return entries
 
     async def _entry(self, chain: Chain) -> JsonObject:
         try:
@@ -303,7 +310,7 @@ class Ledger:
             TrailsError: says what is wrong.
         """
         keys = await self._keystore.of(DEFAULT_TENANT_ID)
-        chain_id = ChainId(DEFAULT_TENANT_ID, f"probe-{os.getpid()}", uuid4(), guarded=False)
+        chain_id = ChainId(DEFAULT_TENANT_ID, f"probe-{uuid4().hex}", uuid4(), guarded=False)
         drafts = _first_drafts(chain_id, None, keys, "probe")
         records = seal_all(drafts, None, self._clock(), keys.newest)
         rows = [row_of(chain_id, record, keys.newest.public.key_id) for record in records]
