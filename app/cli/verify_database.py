@@ -60,11 +60,12 @@ def _run(found: DatabaseAudit, anchors: Sequence[Anchor], *, agent_id: str | Non
             chain.name.agent_id,
             chain.name.log_uuid,
             chain.report,
+            chain.note,
         )
         for chain in sorted(found.chains, key=lambda chain: (chain.name.tenant, chain.name.agent_id))
     ]
     findings = [Finding(problem.verdict, problem.what, problem.reason) for problem in found.problems]
-    if not any(finding.verdict is Verdict.UNCHECKED for finding in findings):
+    if found.complete:
         outcomes += missing_chains(anchors, outcomes, agent_id=agent_id, tenant=tenant)
     if not outcomes and not findings:
         findings.append(Finding(Verdict.NOTHING, DATABASE, _nothing(agent_id, tenant)))

@@ -1,18 +1,19 @@
 """Audit: verifies a whole database and trusts no column of it (DESIGN.md section 4, last paragraphs).
 
 The registry comes first, so that a chain that vanished is an error. Then every row of the table is read
-once, in one snapshot, not by an index, through a server-side cursor: what is held in memory does not depend
-on how long a chain is. Each signed text is verified, every column and the JSONB mirror are compared with it,
-and rows that belong to no registered chain are an error. The catalog is compared with what the migrations
-make: triggers, CHECKs, policies, generated columns.
+once, in one snapshot, not by an index, in pieces of bounded size: what is held in memory depends neither on
+how long a chain is nor on how large its rows are. Each signed text is verified, every column and the JSONB
+mirror are compared with it, and rows that belong to no registered chain are an error. The catalog is compared
+with what the migrations make: triggers, CHECKs, policies, generated columns, keys.
+
+Whatever goes wrong in one part is a finding beside what the others found, never instead of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 from uuid import UUID
 
@@ -23,25 +24,16 @@ from app.chain.keys import PublicKey, SigningKey, open_secret
 from app.chain.report import Report
 from app.chain.verdict import Verdict
 from app.chain.verify import ChainAudit
-from app.errors import KeyMaterialError, OrderError, StartupError
-from app.ledger.audit_chain import (
-    AuditedChain,
-    AuditedRow,
-    ChainName,
-    Keys,
-    RegisteredChain,
-    UnregisteredRows,
-)
+from app.errors import KeyMaterialError, OrderError, TrailsError
+from app.ledger.audit_chain import AuditedChain, ChainName, Keys, RegisteredChain, UnregisteredRows
+from app.ledger.audit_rows import CHUNK_ROWS, AuditedRow, audited_rows, moment
 from app.ledger.keystore import _context
 from db.checks import check_catalog
-from db.ledger import ChainRow, SigningKeyRow, TrailRow
+from db.ledger import ChainRow
 from db.migrate import check_revision
 from db.pool import Connection, tenant_setting
 from db.schema import DEFAULT_TENANT_ID, DEFAULT_TENANT_SLUG
 from db.sql import statements
-
-CHUNK_ROWS: Final = 500
-"""Rows fetched at once: with bodies of some kB, some MB in memory, whatever the length of a chain."""
 
 _AUDIT = statements("audit")
 _SESSION = statements("session")
@@ -49,7 +41,21 @@ _BOUND: Final = (
     "row security binds the role {role}: only tenant {slug} was looked at; "
     "use an administrator's URL to look at all"
 )
-_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+_REPEATED: Final = (
+    "idempotency key {key} stands in {records} records, the first at seq {first}, the last at seq {last}: "
+    "one request was carried out more than once"
+)
+_TENANTLESS: Final = (
+    "chains of agent {agent} belong to tenant {tenant}, which has no row in the table of tenants"
+)
+_LOST: Final = (
+    OSError,
+    asyncio.IncompleteReadError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+)
+"""The connection is gone, and with it what would come next."""
 
 Checkpoints = Callable[["ChainName"], Mapping[int, str]]
 """The hashes by seq that were kept elsewhere of one chain."""
@@ -63,6 +69,7 @@ class ChainVerdict(msgspec.Struct, frozen=True):
 
     name: ChainName
     report: Report
+    note: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -95,6 +102,8 @@ class DatabaseAudit:
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self.checked = 0
+        self.complete = False
+        """Whether every row was read: only then is a chain that was not found missing."""
 
     def problem(self, verdict: Verdict, what: str, reason: str) -> None:
         """Adds a finding that concerns no single chain."""
@@ -119,22 +128,41 @@ async def audit_database(
         progress: told now and then how far it is.
     """
     found = DatabaseAudit()
-    try:
+    with _reported(found, "database", (Exception,)):
         async with connected(url) as connection:
             await _audit(connection, _Run(found, selection, trust, checkpoints, progress))
-    except StartupError as error:
-        found.problem(Verdict.UNCHECKED, "database", error.message)
-    except asyncpg.PostgresError as error:
-        found.problem(Verdict.UNCHECKED, "database", f"it refuses (SQLSTATE {error.sqlstate}): {error}")
-    except (
-        OSError,
-        asyncio.IncompleteReadError,
-        asyncpg.InterfaceError,
-        asyncpg.InternalClientError,
-    ) as error:
-        reason = f"it cannot be reached, or the connection broke: {str(error) or type(error).__name__}"
-        found.problem(Verdict.UNCHECKED, "database", reason)
     return found
+
+
+@contextmanager
+def _reported(found: DatabaseAudit, what: str, kinds: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turns an error of one of ``kinds`` into a finding of the part ``what``, which could not be checked."""
+    try:
+        yield
+    except kinds as error:
+        found.problem(Verdict.UNCHECKED, what, _reason(error))
+
+
+@asynccontextmanager
+async def _part(connection: Connection, found: DatabaseAudit, what: str) -> AsyncIterator[None]:
+    """One part of an audit: its failure is a finding, and the next part goes on in the same snapshot."""
+    try:
+        async with connection.transaction():
+            yield
+    except _LOST:
+        raise
+    except Exception as error:  # noqa: BLE001  a defect must not hide what the other parts find
+        found.problem(Verdict.UNCHECKED, what, _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TrailsError):
+        return error.message
+    if isinstance(error, asyncpg.PostgresError):
+        return f"it refuses (SQLSTATE {error.sqlstate}): {error}"
+    if isinstance(error, _LOST):
+        return f"it cannot be reached, or the connection broke: {str(error) or type(error).__name__}"
+    return f"an unexpected error, which is a defect of this program: {type(error).__name__}: {error}"
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -170,16 +198,30 @@ async def _audit(connection: Connection, run: _Run) -> None:
             Verdict.NOTHING, "database", "holds no trail: it was never migrated (trails migrate)"
         )
         return
-    await check_revision(connection)
-    for finding in await check_catalog(connection):
-        run.found.problem(Verdict.TAMPERED, f"catalog: {finding.object}", finding.problem)
+    await _audit_catalog(connection, run)
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute(_AUDIT["read_tables"])
         if scope["bound"]:
             slug = run.selection.tenant or DEFAULT_TENANT_SLUG
             await enter_tenant(connection, slug)
             run.found.notes.append(_BOUND.format(role=scope["role"], slug=slug))
-        await _audit_rows(connection, run, await _registry(connection, run))
+        async with _part(connection, run.found, "registry and rows"):
+            registry = await _registry(connection, run)
+            await _audit_rows(connection, run, registry)
+            run.found.complete = True
+            await _audit_keys(connection, run, registry)
+
+
+async def _audit_catalog(connection: Connection, run: _Run) -> None:
+    """The catalog, which another revision's cannot be compared with."""
+    known = False
+    async with _part(connection, run.found, "schema"):
+        await check_revision(connection)
+        known = True
+    if known:
+        async with _part(connection, run.found, "catalog"):
+            for finding in await check_catalog(connection):
+                run.found.problem(Verdict.TAMPERED, f"catalog: {finding.object}", finding.problem)
 
 
 async def enter_tenant(connection: Connection, slug: str) -> None:
@@ -192,22 +234,51 @@ async def enter_tenant(connection: Connection, slug: str) -> None:
 class _Registry(msgspec.Struct, frozen=True):
     """What must be in the trail, and under whose keys."""
 
-    slugs: dict[UUID, str]
-    chains: dict[tuple[UUID, UUID], ChainRow]
-    keys: dict[UUID, Keys] | None
+    slugs: dict[UUID, str] | None
+    """None: the table of tenants is out of reach."""
+
+    chains: dict[tuple[UUID | None, UUID | None], ChainRow]
+    keys: Mapping[UUID, Keys] | None
     """None: no key is known, every signer is self-declared."""
 
+    pinned: Keys
+
     def name(self, tenant_id: UUID | None, agent_id: str | None, log_uuid: UUID | None) -> ChainName:
-        tenant = "(none)" if tenant_id is None else self.slugs.get(tenant_id, str(tenant_id))
+        tenant = "(none)" if tenant_id is None else (self.slugs or {}).get(tenant_id, str(tenant_id))
         return ChainName(tenant, agent_id or "(none)", str(log_uuid))
+
+    def keys_of(self, tenant_id: UUID) -> Keys | None:
+        """The keys that a tenant's chains are held against; None when no key is known at all."""
+        return self.pinned or (None if self.keys is None else self.keys.get(tenant_id, {}))
 
 
 async def _registry(connection: Connection, run: _Run) -> _Registry:
-    slugs = {row["tenant_id"]: row["slug"] for row in await connection.fetch(_AUDIT["tenants"])}
-    rows = [ChainRow(*row) for row in await connection.fetch(_AUDIT["registry"])]
-    chains = {(row.tenant_id, row.log_uuid): row for row in rows if _selected(run.selection, slugs, row)}
-    keys = await _keys(connection, run, slugs)
-    return _Registry(slugs, chains, keys)
+    slugs: dict[UUID, str] | None = None
+    async with _part(connection, run.found, "tenants"):
+        slugs = {row["tenant_id"]: row["slug"] for row in await connection.fetch(_AUDIT["tenants"])}
+    pinned = {key.hex: key for key in run.trust.pinned}
+    keys: Mapping[UUID, Keys] | None = None
+    if not pinned and run.trust.master_key is not None:
+        async with _part(connection, run.found, "signing keys"):
+            keys = await _keys(connection, run.trust.master_key, run.found, slugs or {})
+    rows = [
+        ChainRow(tenant_id, agent_id, log_uuid, guarded, moment(created_at))
+        for tenant_id, agent_id, log_uuid, guarded, created_at in await connection.fetch(_AUDIT["registry"])
+    ]
+    if run.selection.tenant is not None and slugs is not None:
+        _report_tenantless(run, slugs, rows)
+    chains: dict[tuple[UUID | None, UUID | None], ChainRow] = {
+        (row.tenant_id, row.log_uuid): row for row in rows if _selected(run.selection, slugs or {}, row)
+    }
+    return _Registry(slugs, chains, keys, pinned)
+
+
+def _report_tenantless(run: _Run, slugs: Mapping[UUID, str], rows: list[ChainRow]) -> None:
+    """Chains that cannot be selected by a slug, for their tenant has none any more: it may be this one."""
+    strays = {row.tenant_id: row.agent_id for row in rows if row.tenant_id not in slugs}
+    for tenant_id, agent_id in strays.items():
+        reason = _TENANTLESS.format(agent=agent_id, tenant=tenant_id)
+        run.found.problem(Verdict.TAMPERED, "registry", reason)
 
 
 def _selected(selection: Selection, slugs: Mapping[UUID, str], row: ChainRow) -> bool:
@@ -216,99 +287,136 @@ def _selected(selection: Selection, slugs: Mapping[UUID, str], row: ChainRow) ->
     )
 
 
-async def _keys(connection: Connection, run: _Run, slugs: Mapping[UUID, str]) -> dict[UUID, Keys] | None:
+async def _keys(
+    connection: Connection, master_key: bytes, found: DatabaseAudit, slugs: Mapping[UUID, str]
+) -> Mapping[UUID, Keys] | None:
     """The trusted keys of each tenant; a stored public key is never believed, only what a secret opens to."""
-    if run.trust.pinned:
-        pinned = {key.hex: key for key in run.trust.pinned}
-        return dict.fromkeys(slugs, pinned)
-    if run.trust.master_key is None:
-        return None
-    rows = [SigningKeyRow(*row) for row in await connection.fetch(_AUDIT["keys"])]
     keys: dict[UUID, dict[str, PublicKey]] = {tenant_id: {} for tenant_id in slugs}
     refused: list[str] = []
-    for row in rows:
+    for row in await connection.fetch(_AUDIT["keys"]):
+        tenant_id = row["tenant_id"]
         try:
-            key = _open(run.trust.master_key, row)
-            keys.setdefault(row.tenant_id, {})[key.hex] = key
+            key = _open(master_key, row)
+            keys.setdefault(tenant_id, {})[key.hex] = key
         except KeyMaterialError as error:
-            refused.append(f"{slugs.get(row.tenant_id, row.tenant_id)}/{row.key_id}: {error.message}")
+            refused.append(f"{slugs.get(tenant_id, tenant_id)}/{row['key_id']}: {error.message}")
     if refused and not any(keys.values()):
         reason = (
             "no stored key opens under this master key: it is not this installation's, or all were replaced"
         )
-        run.found.problem(Verdict.UNCHECKED, "signing keys", reason)
+        found.problem(Verdict.UNCHECKED, "signing keys", reason)
         return None
     for reason in refused:
-        run.found.problem(Verdict.TAMPERED, "signing key", reason)
-    return {**keys}
+        found.problem(Verdict.TAMPERED, "signing key", reason)
+    return keys
 
 
-def _open(master_key: bytes, row: SigningKeyRow) -> PublicKey:
-    secret = open_secret(master_key, row.sealed_secret, context=_context(row.tenant_id, row.key_id))
+def _open(master_key: bytes, row: asyncpg.Record) -> PublicKey:
+    context = _context(row["tenant_id"], row["key_id"])
+    secret = open_secret(master_key, row["sealed_secret"], context=context)
     public = SigningKey.from_raw(secret).public
-    if (public.hex, public.key_id) != (row.public_key, row.key_id):
+    if (public.hex, public.key_id) != (row["public_key"], row["key_id"]):
         raise KeyMaterialError("the stored public key is not that of the secret")
     return public
 
 
-def _row(found: asyncpg.Record) -> AuditedRow:
-    number, *columns, trace_data = found
-    columns[7] = _moment(columns[7])
-    return AuditedRow(number, TrailRow(*columns), trace_data)
-
-
-def _moment(text: str | None) -> datetime:
-    """A time in PostgreSQL's ISO spelling; one that Python cannot hold equals no record's time."""
-    try:
-        return datetime.fromisoformat(text or "")
-    except ValueError:
-        return _NEVER
-
-
 async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) -> None:
     """All rows, chain by chain; then the chains of the registry that had none."""
-    waiting = dict(registry.chains)
-    current: AuditedChain | None = None
-    async for row in _rows(connection, run, registry):
-        place = (row.trail.tenant_id, row.trail.log_uuid)
-        if current is None or current.place != place:
-            _finish(run, current)
-            current = _begin(run, registry, row, waiting.pop(place, None))
-        current.push(row)
-        run.found.checked += 1
-        if run.found.checked % CHUNK_ROWS == 0:
-            run.progress(run.found.checked)
-    _finish(run, current)
-    run.progress(run.found.checked)
-    for entry in waiting.values():
-        run.found.chains.append(_vanished(run, registry, entry))
+    walk = _Walk(run, registry)
+    try:
+        async for row in audited_rows(connection, *_scope(run, registry)):
+            walk.take(row)
+    except BaseException:
+        walk.interrupt()
+        raise
+    walk.end()
 
 
-async def _rows(connection: Connection, run: _Run, registry: _Registry) -> AsyncIterator[AuditedRow]:
+async def _audit_keys(connection: Connection, run: _Run, registry: _Registry) -> None:
+    """Idempotency keys that one chain holds more than once, which its unique index should have refused."""
+    for row in await connection.fetch(_AUDIT["repeated_keys"], *_scope(run, registry)):
+        name = registry.name(row["tenant_id"], row["agent_id"], row["log_uuid"])
+        reason = _REPEATED.format(
+            key=row["key"], records=row["records"], first=row["first_seq"], last=row["last_seq"]
+        )
+        run.found.problem(Verdict.TAMPERED, f"chain {name.tenant}/{name.agent_id}", reason)
+
+
+def _scope(run: _Run, registry: _Registry) -> tuple[list[UUID] | None, list[UUID] | None]:
+    """The tenants and chains to read; None for all."""
     tenants = logs = None
     if run.selection.tenant is not None:
-        tenants = [tenant for tenant, slug in registry.slugs.items() if slug == run.selection.tenant]
+        slugs = registry.slugs or {}
+        tenants = [tenant for tenant, slug in slugs.items() if slug == run.selection.tenant]
     if run.selection.agent_id is not None:
-        logs = [log_uuid for _, log_uuid in registry.chains]
-    cursor = await connection.cursor(_AUDIT["rows"], tenants, logs)
-    while chunk := await cursor.fetch(CHUNK_ROWS):
-        for found in chunk:
-            yield _row(found)
+        logs = [row.log_uuid for row in registry.chains.values()]
+    return tenants, logs
 
 
-def _finish(run: _Run, chain: AuditedChain | None) -> None:
-    if chain is not None:
-        run.found.chains.append(ChainVerdict(chain.name, chain.report()))
+class _Walk:
+    """Goes through the rows, which come chain by chain."""
+
+    def __init__(self, run: _Run, registry: _Registry) -> None:
+        self._run = run
+        self._registry = registry
+        self._waiting = dict(registry.chains)
+        self._chain: AuditedChain | None = None
+        self._failed = False
+
+    def take(self, row: AuditedRow) -> None:
+        """The next row."""
+        place = (row.spot.tenant_id, row.spot.log_uuid)
+        if self._chain is None or self._chain.place != place:
+            self._leave()
+            self._chain = _begin(self._run, self._registry, row, self._waiting.pop(place, None))
+        if not self._failed:
+            self._push(self._chain, row)
+        self._run.found.checked += 1
+        if self._run.found.checked % CHUNK_ROWS == 0:
+            self._run.progress(self._run.found.checked)
+
+    def end(self) -> None:
+        """There is no further row."""
+        self._leave()
+        self._run.progress(self._run.found.checked)
+        for entry in self._waiting.values():
+            self._run.found.chains.append(_vanished(self._run, self._registry, entry))
+
+    def interrupt(self) -> None:
+        """The rows end too soon: what was found in the present chain counts, that nothing was does not."""
+        chain, self._chain = self._chain, None
+        if chain is not None and (report := chain.report()).fault_count:
+            self._run.found.chains.append(ChainVerdict(chain.name, report, "not read to its end"))
+
+    def _push(self, chain: AuditedChain, row: AuditedRow) -> None:
+        what = f"chain {chain.name.tenant}/{chain.name.agent_id} from seq {row.spot.seq}"
+        self._failed = True  # until it is done: a defect must not hide what the other chains say
+        with _reported(self._run.found, what, (Exception,)):
+            chain.push(row)
+            self._failed = False
+
+    def _leave(self) -> None:
+        if self._failed:
+            self.interrupt()
+        elif self._chain is not None:
+            self._chain.end()
+            verdict = ChainVerdict(self._chain.name, self._chain.report(), self._chain.note)
+            self._run.found.chains.append(verdict)
+        self._chain, self._failed = None, False
 
 
 def _begin(run: _Run, registry: _Registry, row: AuditedRow, entry: ChainRow | None) -> AuditedChain:
-    trail = row.trail
     if entry is None:
-        return UnregisteredRows(registry.name(trail.tenant_id, trail.agent_id, trail.log_uuid), trail)
+        agent_id = None if row.trail is None else row.trail.agent_id
+        name = registry.name(row.spot.tenant_id, agent_id, row.spot.log_uuid)
+        return UnregisteredRows(name, row)
     name = registry.name(entry.tenant_id, entry.agent_id, entry.log_uuid)
-    keys = None if registry.keys is None else registry.keys.get(entry.tenant_id, {})
-    follow = bool(run.trust.pinned)
-    return RegisteredChain(name, entry, keys, run.checkpoints(name), trail, follow_rotation=follow)
+    keys = registry.keys_of(entry.tenant_id)
+    follow = bool(registry.pinned)
+    chain = RegisteredChain(name, entry, keys, run.checkpoints(name), row, follow_rotation=follow)
+    if registry.slugs is not None and entry.tenant_id not in registry.slugs:
+        chain.doubt_tenant()
+    return chain
 
 
 def _vanished(run: _Run, registry: _Registry, entry: ChainRow) -> ChainVerdict:

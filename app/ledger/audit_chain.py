@@ -12,16 +12,19 @@ from app.chain.record import GENESIS, KEY_ROTATED, VerifiedRecord
 from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verify import ChainAudit
-from app.errors import ChainError, MirrorError, SignatureError
-from app.guard.kinds import POLICY
+from app.errors import ChainError, FormatError, MirrorError, SignatureError
+from app.guard.kinds import ACTION_REQUESTED, OUTCOME, POLICY
+from app.guard.words import OutcomeStatus
+from app.ledger.audit_rows import AuditedRow
 from app.ledger.chain import ChainId
+from app.ledger.idempotency import MEMBER
 from app.ledger.inspect import ChainInspector
-from app.ledger.payload import same_payload
 from db.ledger import ChainRow, TrailRow
 
 Keys = Mapping[str, PublicKey]
 """Trusted keys by their hex."""
 
+_SCARRING: Final = frozenset({OutcomeStatus.FAILURE.value, OutcomeStatus.HARMFUL.value})
 _NEEDED: Final = ("signed_text", "hash", "signature")
 
 
@@ -33,37 +36,34 @@ class ChainName(msgspec.Struct, frozen=True):
     log_uuid: str
 
 
-class AuditedRow(msgspec.Struct, frozen=True):
-    """A row as it was read: ``trail`` is what the service reads of it."""
-
-    id: int | None
-    trail: TrailRow
-    trace_data: str | None
-
-
 class AuditedChain:
     """The rows of one chain; ``place`` is what the table says they belong to."""
 
-    def __init__(self, name: ChainName, first: TrailRow) -> None:
+    def __init__(self, name: ChainName, first: AuditedRow) -> None:
         self.name = name
-        self.place = (first.tenant_id, first.log_uuid)
+        self.place = (first.spot.tenant_id, first.spot.log_uuid)
+        self.note = ""
+        """What is said of the chain beside its faults."""
 
     def push(self, row: AuditedRow) -> None:
         """Takes the next row."""
         raise NotImplementedError
 
+    def end(self) -> None:
+        """Judges what only shows when there is no further row."""
+
     def report(self) -> Report:
-        """What was found."""
+        """What was found so far."""
         raise NotImplementedError
 
 
 class UnregisteredRows(AuditedChain):
     """Rows that belong to no chain of the registry: that they are there is the fault."""
 
-    def __init__(self, name: ChainName, first: TrailRow) -> None:
+    def __init__(self, name: ChainName, first: AuditedRow) -> None:
         super().__init__(name, first)
         self._rows = 0
-        self._seq = first.seq
+        self._seq = first.spot.seq
 
     def push(self, row: AuditedRow) -> None:  # noqa: ARG002  nothing in it can be believed
         """Counts the row."""
@@ -85,7 +85,7 @@ class RegisteredChain(AuditedChain):
         entry: ChainRow,
         keys: Keys | None,
         checkpoints: Mapping[int, str],
-        first: TrailRow,
+        first: AuditedRow,
         *,
         follow_rotation: bool,
     ) -> None:
@@ -94,38 +94,64 @@ class RegisteredChain(AuditedChain):
         self._entry = entry
         self._keys = keys
         self._follow_rotation = follow_rotation
-        self._inspector = ChainInspector(chain_id, trusted_key(first.signed_text, keys), checkpoints)
+        text = None if first.trail is None else first.trail.signed_text
+        self._inspector = ChainInspector(chain_id, trusted_key(text, keys), checkpoints)
         self._audit = self._inspector.audit
+        self._rows = 0
+        self._act_end = 0
         if keys is not None and not keys:
-            self._audit.note(SignatureError("the tenant has no signing key that opens", seq=first.seq))
+            self._audit.note(SignatureError("the tenant has no signing key that opens", seq=first.spot.seq))
 
     def push(self, row: AuditedRow) -> None:
         """Verifies the row's text, then compares its columns with it."""
-        missing = [name for name in _NEEDED if getattr(row.trail, name) is None]
+        self._rows += 1
+        trail = row.trail
+        if trail is None:
+            reason = f"the row cannot be read: its {row.spot.size} bytes are more than any record has"
+            self._audit.add_unreadable(FormatError(reason, seq=row.spot.seq))
+            return
+        missing = [name for name in _NEEDED if getattr(trail, name) is None]
         if missing:
             reason = f"columns are NULL: {', '.join(missing)}"
-            self._audit.add_unreadable(MirrorError(reason, seq=row.trail.seq))
+            self._audit.add_unreadable(MirrorError(reason, seq=trail.seq))
             return
-        record = self._inspector.push(row.trail)
+        record = self._inspector.push(trail)
         if record is None:
             return
+        self._act_end = max(self._act_end, last_of_act(record))
         try:
-            self._compare(row, record)
+            self._compare(row, trail, record)
         except ChainError as error:
             self._audit.doubt(error)
+
+    def end(self) -> None:
+        """Names a chain that stops where none of its acts does: each is appended whole or not at all."""
+        head = self._audit.report().head
+        if self._entry.guarded and self._rows == 1 and head is not None and head.seq == 0:
+            reason = "the registry says that a guard decides, but the chain ends before its policy"
+            self._audit.note(MirrorError(reason, seq=1))
+        elif head is not None and self._act_end > head.seq:
+            self._audit.cut()
+            self.note = f"ends in the middle of an act: seq {head.seq + 1} is missing"
+
+    def doubt_tenant(self) -> None:
+        """Says that the table of tenants does not hold this chain's tenant."""
+        self._audit.note(MirrorError("its tenant has no row in the table of tenants", seq=0))
 
     def report(self) -> Report:
         """What was found in texts and columns."""
         return self._audit.report()
 
-    def _compare(self, row: AuditedRow, record: VerifiedRecord) -> None:
+    def _compare(self, row: AuditedRow, trail: TrailRow, record: VerifiedRecord) -> None:
         if record.seq == 1 and self._entry.guarded != (record.kind == POLICY):
             raise MirrorError("the registry's word on whether a guard decides is not the chain's", seq=1)
-        if record.kind == GENESIS and self._entry.created_at != row.trail.created_at:
+        if record.kind == GENESIS and self._entry.created_at != trail.created_at:
             raise MirrorError("the registry's created_at is not the time of the genesis record", seq=0)
         if row.id != int(record.hash[:16], 16) >> 1:
             raise MirrorError("id is not derived from the hash", seq=record.seq)
-        if not same_payload(row.trace_data, record.payload):
+        if row.mirrored is None:
+            raise MirrorError("trace_data cannot be compared with the signed text", seq=record.seq)
+        if not row.mirrored:
             raise MirrorError("trace_data is not the payload of the signed text", seq=record.seq)
         if record.kind == KEY_ROTATED and self._keys is not None and not self._follow_rotation:
             self._check_rotation(record)
@@ -133,3 +159,14 @@ class RegisteredChain(AuditedChain):
     def _check_rotation(self, record: VerifiedRecord) -> None:
         if self._keys is not None and record.payload.get("public_key") not in self._keys:
             raise SignatureError("the key that the record names is not one of the tenant's", seq=record.seq)
+
+
+def last_of_act(record: VerifiedRecord) -> int:
+    """The least seq at which an act that ``record`` belongs to can end, as far as the record itself says."""
+    stamp = record.payload.get(MEMBER)
+    records = stamp.get("records") if isinstance(stamp, dict) else None
+    if type(records) is int and records > 1:
+        return record.seq + records - 1
+    asks = record.kind == ACTION_REQUESTED  # its decision follows
+    scars = record.kind == OUTCOME and record.payload.get("status") in _SCARRING
+    return record.seq + 1 if asks or scars else record.seq

@@ -1,9 +1,11 @@
-"""Reads one chain as it stands, unverified, in one snapshot: for an export, and for showing it."""
+"""Reads one chain as it stands, unverified, in one snapshot: for an export, and for showing it.
+
+Rows are fetched in pieces of bounded size, whatever the length of the chain.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
 
 import asyncpg
 import msgspec
@@ -11,13 +13,11 @@ import msgspec
 from app.chain.record import SignedRecord
 from app.errors import NotFoundError, StartupError
 from app.ledger.audit import connected, enter_tenant
+from app.ledger.audit_rows import fetch, pieces
 from db.errors import translate
 from db.pool import Connection
 from db.schema import DEFAULT_TENANT_SLUG
 from db.sql import statements
-
-CHUNK_ROWS: Final = 500
-"""Rows fetched at once: bounds memory, whatever the length of the chain."""
 
 _SQL = statements("audit")
 
@@ -45,11 +45,12 @@ async def dump_chain(
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             chain = await _find(connection, agent_id, tenant)
-            cursor = await connection.cursor(_SQL["chain_rows"], chain["tenant_id"], chain["log_uuid"], after)
-            while chunk := await cursor.fetch(CHUNK_ROWS):
-                for row in chunk:
-                    signed = SignedRecord(row["signed_text"], row["hash"], row["signature"])
-                    yield DumpedRecord(row["seq"], signed)
+            wanted = (chain["tenant_id"], chain["log_uuid"], after)
+            async for piece in pieces(connection, _SQL["chain_places"], *wanted):
+                found = await fetch(connection, _SQL["records_at"], piece)
+                for spot in piece:
+                    signed = SignedRecord(*found[spot.table, spot.tid])
+                    yield DumpedRecord(spot.seq or 0, signed)
 
 
 async def _find(connection: Connection, agent_id: str, tenant: str | None) -> asyncpg.Record:

@@ -1,7 +1,8 @@
 -- name: scope
--- Who is asking, and whether row security hides rows from it.
+-- Who is asking, whether anything of ours is here, and whether row security hides rows from it.
 SELECT current_user::text AS role,
-       to_regclass('trails.agent_audit_trails') IS NOT NULL AS migrated,
+       (SELECT bool_or(to_regclass('trails.' || name) IS NOT NULL)
+          FROM unnest(ARRAY['agent_audit_trails', 'agents', 'signing_keys', 'tenants']) AS t (name)) AS migrated,
        CASE WHEN to_regclass('trails.agent_audit_trails') IS NOT NULL
             THEN row_security_active(to_regclass('trails.agent_audit_trails')::oid) END AS bound;
 
@@ -11,6 +12,7 @@ SELECT current_user::text AS role,
 SELECT set_config('enable_indexscan', 'off', true),
        set_config('enable_indexonlyscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_tidscan', 'on', true),
        set_config('DateStyle', 'ISO, YMD', true),
        set_config('TimeZone', 'UTC', true),
        set_config('statement_timeout', '0', true),
@@ -18,36 +20,73 @@ SELECT set_config('enable_indexscan', 'off', true),
 
 -- name: tenants
 -- The tenants that this role may see.
-SELECT tenant_id, slug FROM trails.tenants ORDER BY slug, tenant_id;
+SELECT tenant_id, coalesce(slug::text, tenant_id::text) AS slug FROM trails.tenants ORDER BY slug, tenant_id;
 
 -- name: keys
 -- All signing keys that this role may see, sealed.
-SELECT tenant_id, key_id, public_key, sealed_secret, created_at
+SELECT tenant_id, key_id::text, public_key::text, sealed_secret
   FROM trails.signing_keys
  ORDER BY tenant_id, created_at, key_id;
 
 -- name: registry
--- All chains of the registry that this role may see: what must be in the trail.
-SELECT tenant_id, agent_id, log_uuid, guarded, created_at
+-- All chains of the registry that this role may see: what must be in the trail. Times as text: there are some
+-- that no client can hold.
+SELECT tenant_id, coalesce(agent_id::text, '(none)'), log_uuid, guarded, created_at::text
   FROM trails.agents
  ORDER BY tenant_id, agent_id;
 
--- name: rows
--- Every row, or those of some tenants or chains, chain by chain in order. Times and payload as text: a time
--- that no client can hold and a number beyond a double must be compared, not refused.
-SELECT id, tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at::text AS created_at,
-       prev_hash, hash, signature, key_id, idempotency_key, signed_text, trace_data::text AS trace_data
+-- name: places
+-- Where each row stands, or those of some tenants or chains, chain by chain in order, and how many bytes of
+-- text it holds: what is sorted and held is small, however large the rows are.
+SELECT tableoid::bigint, ctid::text, tenant_id, log_uuid, seq,
+       (SELECT coalesce(sum(octet_length(t.text)), 0)::bigint
+          FROM (VALUES (signed_text::text), (agent_id::text), (kind::text), (actor::text), (prev_hash::text),
+                       (hash::text), (signature::text), (key_id::text), (idempotency_key::text)) AS t (text))
   FROM trails.agent_audit_trails
  WHERE ($1::uuid[] IS NULL OR tenant_id = ANY ($1))
    AND ($2::uuid[] IS NULL OR log_uuid = ANY ($2))
  ORDER BY tenant_id, log_uuid, seq, hash;
 
--- name: chain_rows
--- The records of one chain after a position: export and show.
-SELECT seq, hash, signature, signed_text
+-- name: rows_at
+-- The rows at some places, as they stand; without the mirror, which may be many times as long as its text.
+SELECT tableoid::bigint, ctid::text, id,
+       tenant_id, agent_id::text, log_uuid, seq, kind::text, actor::text, session_id, created_at::text,
+       prev_hash::text, hash::text, signature::text, key_id::text, idempotency_key::text, signed_text::text
+  FROM trails.agent_audit_trails
+ WHERE ctid = ANY ($1::text[]::tid[]);
+
+-- name: mirrors_at
+-- Whether the mirror of the rows at some places is the payload of their text. Fails for a text that is no
+-- JSON: such a row does not verify anyway, and the others are asked about again without it.
+SELECT tableoid::bigint, ctid::text, trace_data IS NOT DISTINCT FROM (signed_text::jsonb) -> 'payload' AS same
+  FROM trails.agent_audit_trails
+ WHERE ctid = ANY ($1::text[]::tid[]);
+
+-- name: repeated_keys
+-- Idempotency keys that stand more than once in a chain: their request was carried out more than once.
+SELECT tenant_id, max(agent_id::text) AS agent_id, log_uuid, idempotency_key::text AS key, count(*) AS records,
+       min(seq) AS first_seq, max(seq) AS last_seq
+  FROM trails.agent_audit_trails
+ WHERE idempotency_key IS NOT NULL
+   AND ($1::uuid[] IS NULL OR tenant_id = ANY ($1))
+   AND ($2::uuid[] IS NULL OR log_uuid = ANY ($2))
+ GROUP BY tenant_id, log_uuid, idempotency_key
+HAVING count(*) > 1
+ ORDER BY tenant_id, log_uuid, min(seq)
+ LIMIT 100;
+
+-- name: chain_places
+-- Where the records of one chain after a position stand: for export and show.
+SELECT tableoid::bigint, ctid::text, tenant_id, log_uuid, seq, octet_length(signed_text)::bigint
   FROM trails.agent_audit_trails
  WHERE tenant_id = $1 AND log_uuid = $2 AND seq > $3
- ORDER BY seq;
+ ORDER BY seq, hash;
+
+-- name: records_at
+-- The records at some places, as they stand.
+SELECT tableoid::bigint, ctid::text, signed_text, hash, signature
+  FROM trails.agent_audit_trails
+ WHERE ctid = ANY ($1::text[]::tid[]);
 
 -- name: find_chain
 -- The chain of one agent, in the tenants that are visible.
