@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -64,6 +65,21 @@ def _routes(lifespan: Callable[[Litestar], AbstractAsyncContextManager[None]]) -
     )
 
 
+class _OneLine(logging.Filter):
+    """A pool that cannot reconnect says so in a line each time; its tracebacks would bury the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Puts the error's sentence in the place of its traceback."""
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            record.msg = f"{record.getMessage()}: {str(error) or type(error).__name__}"
+            record.args, record.exc_info = None, None
+        return True
+
+
+_POOL_LOG_FILTER = _OneLine()
+
+
 @asynccontextmanager
 async def connect(settings: Settings, secrets: Secrets) -> AsyncIterator[Ledger]:
     """Pool and ledger as long as the block runs; at its end accepted appends are settled first.
@@ -74,6 +90,7 @@ async def connect(settings: Settings, secrets: Secrets) -> AsyncIterator[Ledger]
     """
     if settings.database_url is None:
         raise StartupError("TRAILS_DATABASE_URL must name a PostgreSQL database")
+    logging.getLogger("asyncpg.pool").addFilter(_POOL_LOG_FILTER)
     await look(settings.database_url)
     pool = await create_pool(
         settings.database_url, max_size=settings.pool_size, command_timeout=settings.command_timeout_secs

@@ -55,6 +55,7 @@ _FIRST_URL_FILE: Final = "database.url.first"
 _OWN_USER: Final = "lineage-trails"
 _READY: Final = "ready"
 _LOG_TAIL: Final = 2_000
+_LOG_LINES: Final = 3
 
 _log = logging.getLogger(__name__)
 
@@ -204,7 +205,7 @@ class EmbeddedPostgres:
             raise StartupError(
                 f"the embedded PostgreSQL died and cannot be started again: {error}"
             ) from error
-        raise StartupError(f"the embedded PostgreSQL died and does not start again; its log ends: {ends}")
+        raise StartupError(f"the embedded PostgreSQL died, and does not start again; its log ends: {ends}")
 
     def stop(self) -> None:
         """Shuts the server down (fast: open transactions are rolled back), if this process owns it."""
@@ -393,7 +394,8 @@ class EmbeddedPostgres:
             raise StartupError(f"{name} failed: {done.stderr.decode(errors='replace')[-_LOG_TAIL:].strip()}")
 
     def _log_tail(self) -> str:
-        return self.log_file.read_text("utf-8", errors="replace")[-_LOG_TAIL:].strip()
+        lines = self.log_file.read_text("utf-8", errors="replace")[-_LOG_TAIL:].splitlines()
+        return " / ".join(lines[-_LOG_LINES:])
 
 
 def locate_binaries() -> Path:

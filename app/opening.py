@@ -133,8 +133,9 @@ def another_master_key(settings: Settings) -> StartupError:
     if settings.master_key is None:
         source = str((settings.data_dir / MASTER_KEY_FILE).absolute())
     return StartupError(
-        f"the signing keys of this database do not open under the master key of {source}: the database was "
-        "set up with another master key; give that one (TRAILS_MASTER_KEY, or keys/master.key of its folder)"
+        f"the signing keys of this database do not open under the master key of {source}: the database "
+        "was set up with another master key; give that one (TRAILS_MASTER_KEY, or keys/master.key of its "
+        "folder)"
     )
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import Final
 
 import click
 
 from app import telemetry
 from app.cli import server
+from app.cli.keep import kept_alive
 from app.cli.prepare import preflight, service_database
+from app.embedded import EmbeddedPostgres
 from app.settings import OPERATOR_TOKEN_FILE, Settings
 
 _HELP: Final = """Start everything and serve: the first thing to type.
@@ -44,28 +49,48 @@ def command() -> int:  # noqa: D103  click shows _HELP
         preflight(settings, ready.url, ready.secrets)
         # Server processes read their settings from the environment.
         os.environ["TRAILS_DATABASE_URL"] = ready.url
-        click.echo(_welcome(settings, server.base_url(bound)))
-        code = server.serve(bound, workers=settings.workers)
-    return code  # noqa: RET504  a signal ends the block without a return
+        click.echo(_welcome(settings, server.base_url(bound), ready.embedded))
+        with kept_alive(ready.embedded):
+            code = server.serve(bound, workers=settings.workers)
+    return code
 
 
-def _welcome(settings: Settings, url: str) -> str:
+def _welcome(settings: Settings, url: str, embedded: EmbeddedPostgres | None) -> str:
     data = settings.data_dir.absolute()
     token_file = data / OPERATOR_TOKEN_FILE
     from_environment = settings.operator_token is not None
     token = "$TRAILS_OPERATOR_TOKEN" if from_environment else f"$(cat {shlex.quote(str(token_file))})"
-    note = "" if settings.database_url is None else " (keys; the records are in TRAILS_DATABASE_URL)"
+    records = "the database of TRAILS_DATABASE_URL" if embedded is None else str(embedded.cluster)
+    where = f"TRAILS_DATA_DIR={shlex.quote(str(data))}"
+    if embedded is None:
+        where += "   # and the TRAILS_DATABASE_URL of this start"
+    trails = _this_program()
     policy = '{"budget": 10, "scar_limit": 10, "tools": {"search": {"cost": 1}}}'
     return f"""
 Lineage Trails is at {url}
   API description    {url}/schema
   operator's token   {"that of TRAILS_OPERATOR_TOKEN" if from_environment else f"in {token_file}"}
-  data               {data}{note}
+  keys               {data / "keys"}
+  records            {records}
 
 Try it (creates an agent, shows its standing):
   curl -sS {url}/v1/agents -H "Authorization: Bearer {token}" \\
     -H 'Content-Type: application/json' -d '{{"agent_id": "scout", "policy": {policy}}}'
-Then: trails verify, trails show scout, trails export scout --out scout.jsonl
+Then, in another terminal:
+  export {where}
+  {trails} verify
+  {trails} show scout
+  {trails} export scout --out scout.jsonl
 
 Ctrl-C stops.
 """
+
+
+def _this_program() -> str:
+    """How to call this program from another terminal: by its name only if that finds it."""
+    if shutil.which("trails") is not None:
+        return "trails"
+    program = Path(sys.argv[0]).absolute()
+    if program.name == "trails" and program.exists():
+        return shlex.quote(str(program))
+    return f"{shlex.quote(sys.executable)} -m app.cli"
