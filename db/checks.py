@@ -29,6 +29,9 @@ NEWEST_SERVER: Final = 18
 CATALOG_FILE: Final = Path(__file__).parent / "catalog.json"
 """The expected catalog; ``python -m tests.support.write_catalog`` makes it from the migrations."""
 
+_SHOWN: Final = 3
+"""Findings that a refusal to start spells out; ``trails verify`` lists all."""
+
 _SQL = statements("checks")
 _log = logging.getLogger(__name__)
 
@@ -40,10 +43,10 @@ class Finding(msgspec.Struct, frozen=True):
     """Kind and name, such as ``trigger agent_audit_trails.check_append``."""
 
     problem: str
-    """``missing``, ``unexpected: …`` or ``is … instead of …``."""
+    """What is the matter with it, the details last: ``is missing``, ``is switched off``, ``is …, not …``."""
 
     def __str__(self) -> str:
-        return f"{self.object}: {self.problem}"
+        return f"{self.object} {self.problem}"
 
 
 async def check_start(connection: Connection) -> None:
@@ -58,7 +61,8 @@ async def check_start(connection: Connection) -> None:
     if findings := await check_catalog(connection):
         raise StartupError(
             "the database is not as the migrations made it: "
-            + "; ".join(str(finding) for finding in findings)
+            + "; ".join(str(finding) for finding in findings[:_SHOWN])
+            + (f"; and {len(findings) - _SHOWN} more, see trails verify" if len(findings) > _SHOWN else "")
         )
 
 
@@ -66,13 +70,14 @@ async def check_role(connection: Connection) -> None:
     """Refuses a login that could change the past or see past row security (cases P03, P07).
 
     Raises:
-        StartupError: names every power that is too much.
+        StartupError: names the gravest power that is too much, and how many more there are.
     """
     reasons = [row["reason"] for row in await connection.fetch(_SQL["powers"])]
     if reasons:
+        more = f", and {len(reasons) - 1} more powers over the records" if len(reasons) > 1 else ""
         raise StartupError(
-            f"the service must not connect as this role: {'; '.join(reasons)}; use trails_app, which "
-            "trails migrate makes"
+            f"{reasons[0]}{more}: the service must not connect as this role; use trails_app, which trails "
+            "migrate makes"
         )
 
 
@@ -130,9 +135,34 @@ def _differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[
     findings = []
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
-            findings.append(Finding(name, "missing"))
+            findings.append(Finding(name, "is missing"))
         elif name not in expected:
-            findings.append(Finding(name, f"unexpected: {found[name]}"))
+            findings.append(Finding(name, f"does not belong there: {found[name]}"))
         elif found[name] != expected[name]:
-            findings.append(Finding(name, f"is {found[name]!r} instead of {expected[name]!r}"))
+            findings.append(Finding(name, _change(name, expected[name], found[name])))
     return findings
+
+
+def _change(name: str, expected: str, found: str) -> str:
+    """What differs between two definitions of one object, as shortly as it can be said."""
+    kind = name.partition(" ")[0]
+    if kind == "trigger":
+        was, _, fires = expected.rpartition(", enabled ")
+        is_now, _, fires_now = found.rpartition(", enabled ")
+        if was == is_now:
+            return _FIRES.get(fires_now, f"has the state {fires_now}, not {fires}")
+    if kind in _LISTS:
+        parts = list(zip(found.split(", "), expected.split(", "), strict=False))
+        return "differs: " + "; ".join(f"{now}, not {before}" for now, before in parts if now != before)
+    return f"differs: it is {found}, not {expected}"
+
+
+_FIRES: Final = {
+    "D": "is switched off",
+    "O": "is switched off in sessions of replication (session_replication_role)",
+    "R": "is switched off in ordinary sessions",
+}
+"""What ``pg_trigger.tgenabled`` means for a trigger that must always fire."""
+
+_LISTS: Final = frozenset({"relation", "function", "role"})
+"""Kinds whose definition is a list of properties, always the same ones."""

@@ -3,38 +3,41 @@
 SELECT pg_catalog.set_config('search_path', 'pg_catalog', true);
 
 -- name: powers
--- What the connected role could do against the trail, one reason a row; the service must have none.
-SELECT format('role %s has %s', r.rolname, power.name) AS reason
+-- What the connected role could do against the trail, one reason a row, that from which others follow first;
+-- the service must have none.
+SELECT power.rank, format(power.says, r.rolname) AS reason
   FROM pg_roles AS r,
-       LATERAL (VALUES ('SUPERUSER', r.rolsuper), ('BYPASSRLS', r.rolbypassrls),
-                       ('CREATEROLE', r.rolcreaterole), ('REPLICATION', r.rolreplication))
-           AS power (name, held)
+       LATERAL (VALUES (1, 'role %s is a superuser', r.rolsuper),
+                       (2, 'role %s passes by row security (BYPASSRLS)', r.rolbypassrls),
+                       (2, 'role %s may make roles (CREATEROLE)', r.rolcreaterole),
+                       (2, 'role %s may replicate the whole cluster (REPLICATION)', r.rolreplication))
+           AS power (rank, says, held)
  WHERE power.held
    AND (r.rolname IN (current_user, session_user) OR pg_has_role(session_user, r.oid, 'MEMBER'))
 UNION ALL
-SELECT format('it is a member of %s', r.rolname)
+SELECT 3, format('it is a member of %s', r.rolname)
   FROM pg_roles AS r
  WHERE r.rolname IN ('pg_write_all_data', 'pg_execute_server_program', 'pg_write_server_files',
                      'pg_read_server_files')
    AND pg_has_role(session_user, r.oid, 'MEMBER')
 UNION ALL
-SELECT format('it owns %I.%I, or may become its owner', n.nspname, c.relname)
+SELECT 4, format('it owns %I.%I, or may become its owner', n.nspname, c.relname)
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
  WHERE n.nspname = 'trails' AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
    AND (pg_has_role(current_user, c.relowner, 'MEMBER') OR pg_has_role(session_user, c.relowner, 'MEMBER'))
 UNION ALL
-SELECT 'it owns the schema trails, may become its owner, or may create objects in it'
+SELECT 5, 'it owns the schema trails, may become its owner, or may create objects in it'
   FROM pg_namespace AS n
  WHERE n.nspname = 'trails'
    AND (pg_has_role(session_user, n.nspowner, 'MEMBER') OR has_schema_privilege(current_user, n.oid, 'CREATE'))
 UNION ALL
-SELECT format('it has the privilege %s on %I.%I', p.privilege, n.nspname, c.relname)
+SELECT 6, format('it has the privilege %s on %I.%I', p.privilege, n.nspname, c.relname)
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace,
        (VALUES ('UPDATE'), ('DELETE'), ('TRUNCATE'), ('TRIGGER')) AS p (privilege)
  WHERE n.nspname = 'trails' AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
    AND (has_table_privilege(current_user, c.oid, p.privilege)
         OR (p.privilege = 'UPDATE' AND has_any_column_privilege(current_user, c.oid, 'UPDATE')))
- ORDER BY 1;
+ ORDER BY 1, 2;
 
 -- name: server
 -- What the server promises: durability, UTF-8, and triggers that are not switched off for this session.

@@ -141,7 +141,7 @@ async def test_p03_the_service_role_passes_the_start_check(app: asyncpg.Connecti
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        ("ALTER ROLE {role} SUPERUSER", "SUPERUSER"),
+        ("ALTER ROLE {role} SUPERUSER", "^role .* is a superuser, and [0-9]+ more powers"),
         ("ALTER ROLE {role} BYPASSRLS", "BYPASSRLS"),
         ("ALTER ROLE {role} CREATEROLE", "CREATEROLE"),
         ("ALTER ROLE {role} REPLICATION", "REPLICATION"),
@@ -174,7 +174,7 @@ async def test_p07_the_service_refuses_to_be_owner_or_superuser(
     admin: asyncpg.Connection, owner: asyncpg.Connection
 ) -> None:
     for connection in (admin, owner):
-        with pytest.raises(StartupError, match="SUPERUSER"):
+        with pytest.raises(StartupError, match="is a superuser"):
             await check_role(connection)
 
 

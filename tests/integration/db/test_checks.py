@@ -170,6 +170,41 @@ async def test_each_kind_of_meddling_is_found(
         await check_start(app)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("trigger off", "trigger agent_audit_trails.check_append is switched off"),
+        (
+            "trigger not always",
+            "trigger agent_audit_trails.refuse_change_row is switched off in sessions of replication",
+        ),
+        ("trigger dropped", "trigger agent_audit_trails.check_append is missing"),
+        ("row security off", "relation agent_audit_trails differs: row security f, not row security t"),
+        (
+            "function with its owner's rights",
+            "function refuse_change_v1() differs: security definer t, not security definer f",
+        ),
+        ("column nullable", "column agent_audit_trails.hash differs: it is text collate C, not text"),
+    ],
+)
+async def test_a_finding_names_the_object_first_and_is_short(
+    admin: asyncpg.Connection, kind: str, said: str
+) -> None:
+    await admin.execute(MEDDLING[kind][0])
+    [finding] = await check_catalog(admin)
+    assert str(finding).startswith(said)
+    assert len(str(finding)) < len(said) + 40
+
+
+async def test_a_refusal_to_start_does_not_list_everything(
+    admin: asyncpg.Connection, app: asyncpg.Connection
+) -> None:
+    await admin.execute("ALTER TABLE trails.agents DISABLE TRIGGER ALL")
+    await admin.execute(f"ALTER TABLE {TRAIL} DISABLE TRIGGER ALL")
+    with pytest.raises(StartupError, match="; and 2 more, see trails verify"):
+        await check_start(app)
+
+
 async def test_a_sound_database_has_no_findings(app: asyncpg.Connection, admin: asyncpg.Connection) -> None:
     await check_start(app)
     assert await check_catalog(admin) == []

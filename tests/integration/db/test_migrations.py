@@ -98,7 +98,8 @@ async def test_up_down_up(database: Database) -> None:
     migrate.downgrade(database.admin_url)
     assert revision_of(database.admin_url) is None
     left = await catalog_of(database.admin_url)
-    assert {name for name in left if "alembic_version" not in name} == set()
+    # The roles are the cluster's: other databases may use them.
+    assert {name for name in left if "alembic_version" not in name and not name.startswith("role ")} == set()
     migrate.migrate(database.admin_url)
     assert revision_of(database.admin_url) == REVISION
     assert await catalog_of(database.admin_url) == before
