@@ -26,8 +26,8 @@ from app.settings import Settings
 _HELP: Final = """Write one agent's records to a file, one signed line a record, exactly as they were signed.
 
 The chain's head is printed on standard error: keep it elsewhere, it is what proves later that no tail was
-cut. The file appears under its name only when it is complete. An export is not a verification: run
-trails verify on it.
+cut. The file appears under its name only when it is complete; one that is there is not replaced. An export is
+not a verification: run trails verify on it.
 
 \b
 Examples:
@@ -45,17 +45,25 @@ _STDOUT: Final = "-"
 @click.argument("agent_id", metavar="AGENT")
 @click.option("--tenant", metavar="SLUG", help="The agent's tenant, where several have one of this id.")
 @click.option("--out", metavar="FILE", help="Where to; - is standard output (default: AGENT.jsonl).")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option("--head-file", metavar="FILE", type=click.Path(path_type=Path), help="Write SEQ:HASH there.")
-def command(agent_id: str, tenant: str | None, out: str | None, head_file: Path | None) -> None:  # noqa: D103
+def command(  # noqa: D103  click shows _HELP
+    *, agent_id: str, tenant: str | None, out: str | None, force: bool, head_file: Path | None
+) -> None:
     if _AGENT_ID.fullmatch(agent_id) is None:
         # The id names a file: one that could leave the folder is no id of ours either.
         raise click.BadParameter("an agent's id is 1 to 64 of A-Z a-z 0-9 _ -", param_hint="AGENT")
     settings = Settings.from_env(os.environ)
     target = out or f"{agent_id}.jsonl"
+    for written in (None if target == _STDOUT else Path(target), head_file):
+        if written is not None and not written.parent.is_dir():
+            raise CommandError(f"the folder {written.parent.absolute()} is not there; make it first")
+    if not force:
+        _refuse_to_replace(target)
     url = database_url(settings)
     asyncio.run(look(url, embedded=None if settings.database_url else settings.data_dir))
     try:
-        with _output(target) as file:
+        with _output(target, force=force) as file:
             count, head = asyncio.run(_write(file, url, agent_id, tenant))
         if head_file is not None:
             head_file.write_text(head + "\n", "utf-8")
@@ -79,8 +87,14 @@ async def _write(file: BinaryIO, url: str, agent_id: str, tenant: str | None) ->
     return count, head
 
 
+def _refuse_to_replace(target: str) -> None:
+    """An older export may be the only proof of what a chain was."""
+    if target != _STDOUT and os.path.lexists(target):
+        raise CommandError(f"{target} is there already; name another file with --out, or replace it: --force")
+
+
 @contextmanager
-def _output(target: str) -> Iterator[BinaryIO]:
+def _output(target: str, *, force: bool) -> Iterator[BinaryIO]:
     """Standard output, or a file that gets its name when it is complete and on disk."""
     if target == _STDOUT:
         yield sys.stdout.buffer
@@ -93,6 +107,8 @@ def _output(target: str) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if not force:
+            _refuse_to_replace(target)  # somebody may have made it meanwhile
         draft.replace(path)
     finally:
         with contextlib.suppress(FileNotFoundError):

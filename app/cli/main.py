@@ -7,12 +7,14 @@ so no command is imported before its name was typed.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Final, NoReturn
 
 import click
 
 from app.cli.exits import run_command
+from app.cli.unknown import warn_of_unknown_settings
 
 _COMMANDS: Final = {
     "run": "Start everything: keys, database, server. The first thing to type.",
@@ -77,6 +79,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 )
 def trails() -> None:
     """The group of all commands."""
+    warn_of_unknown_settings(os.environ)
 
 
 def main() -> NoReturn:

@@ -61,16 +61,21 @@ class _Record(msgspec.Struct):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, complete.")
 def command(*, what: str, tenant: str | None, after: int, limit: int, as_json: bool) -> None:  # noqa: D103
     if what == "-" or Path(what).is_file():
-        records = list(islice(_from_file(what, after), limit))
+        found = list(islice(_from_file(what, after), limit + 1))
     else:
-        records = asyncio.run(_from_database(what, tenant, after, limit))
-    if not records:
+        found = asyncio.run(_from_database(what, tenant, after, limit + 1))
+    if not found:
         raise CommandError(f"no records of {what} after seq {after}")
+    records = found[:limit]
     if as_json:
         for signed in records:
             click.echo(printable(export_line(signed)))
-        return
-    console_for().print(records_table(records))
+    else:
+        console_for().print(records_table(records))
+    if len(found) > limit:
+        last = _read(records[-1])
+        following = "" if last is None else f" --after {last.seq}"
+        click.echo(f"more records follow: trails show {printable(what)}{following}", err=True)
 
 
 def _from_file(name: str, after: int) -> Iterator[SignedRecord]:

@@ -377,6 +377,25 @@ def test_an_export_verifies_and_leaves_no_half_file(trail: Trail) -> None:
     assert sorted(path.name for path in trail.folder.iterdir()) == ["head", "scout.jsonl"]
 
 
+def test_an_export_replaces_no_file_unless_told(trail: Trail) -> None:
+    out = trail.folder / "scout.jsonl"
+    out.write_text("an older export")
+    refused = trail.trails("export", "scout", "--out", out)
+    assert refused.code == 1
+    assert "--force" in refused.err
+    assert out.read_text() == "an older export"
+    assert trail.trails("export", "scout", "--out", out, "--force").code == 0
+    assert out.read_text().count("\n") == 15
+
+
+def test_an_export_into_a_folder_that_is_not_there_says_so(trail: Trail) -> None:
+    for option in ("--out", "--head-file"):
+        refused = trail.trails("export", "scout", option, trail.folder / "gone" / "file")
+        assert refused.code == 1
+        assert f"the folder {trail.folder / 'gone'} is not there" in refused.err
+    assert not (trail.folder / "gone").exists()
+
+
 def test_an_export_to_standard_output_is_the_same_bytes(trail: Trail) -> None:
     out = trail.folder / "scout.jsonl"
     trail.trails("export", "scout", "--out", out)

@@ -63,6 +63,49 @@ def test_show_takes_a_part(hostile: Path) -> None:
     assert run_trails("show", hostile, "--after", "7").code == 1
 
 
+def test_show_says_when_more_follows(hostile: Path) -> None:
+    cut = run_trails("show", hostile, "--limit", "2", "--json")
+    assert len(cut.out.splitlines()) == 2
+    assert cut.err == f"more records follow: trails show {hostile} --after 1\n"
+    assert run_trails("show", hostile, "--limit", "3").err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "TRAILS_WORKER",
+            "trails: TRAILS_WORKER is no setting and is ignored; did you mean TRAILS_WORKERS?\n",
+        ),
+        ("TRAILS_XQZ", "trails: TRAILS_XQZ is no setting and is ignored; trails serve --help lists all\n"),
+        ("TRAILS_WORKERS", ""),
+        ("TRAILS_TEST_POSTGRES_BIN", ""),
+        ("TRAILS_BENCH_FLOOR_URL", ""),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_said(hostile: Path, name: str, said: str) -> None:
+    result = run_trails("show", hostile, env={name: "2"})
+    assert (result.code, result.err) == (0, said)
+
+
+def test_commands_that_only_look_leave_a_folder_new(tmp_path: Path) -> None:
+    env = {"TRAILS_DATA_DIR": str(tmp_path / "data"), "TRAILS_BIND": "127.0.0.1:0"}
+    for arguments in (["serve"], ["migrate"], ["verify"], ["export", "scout"], ["show", "scout"]):
+        assert run_trails(*arguments, env=env).code != 0
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [["verify"], ["export", "scout"], ["show", "scout"], ["serve"], ["migrate"]]
+)
+def test_an_embedded_server_that_does_not_run_is_said(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "database.url").write_text("postgresql://postgres:pw@127.0.0.1:1/trails")
+    env = {"TRAILS_DATA_DIR": str(tmp_path), "TRAILS_BIND": "127.0.0.1:0"}
+    result = run_trails(*command, env=env)
+    assert f"the embedded PostgreSQL of {tmp_path} is not running" in result.out + result.err
+    assert "trails run" in result.out + result.err
+
+
 @pytest.mark.parametrize("name", _COMMANDS)
 def test_help_teaches_by_example(name: str) -> None:
     shown = run_trails(name, "--help")
