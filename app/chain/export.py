@@ -15,6 +15,9 @@ from app.chain.report import Report
 from app.chain.verify import ChainAudit
 from app.errors import FormatError
 
+_BEGINNING = b'{"actor":"'
+"""How every record begins: the keys of canonical JSON are sorted."""
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -30,21 +33,33 @@ def verify_export(
         trusted: the key that the chain must begin with; without it the signer is only self-declared.
         checkpoints: hashes by seq that were kept elsewhere.
     """
-    reader = _ExportReader(ChainAudit(trusted, checkpoints))
+    reader = ExportReader(trusted, checkpoints)
     for line in lines:
         reader.take(line)
-    return reader.audit.report()
+    return reader.report()
 
 
-class _ExportReader:
-    """Hands the lines of one file to an audit, and notes each way the file was altered once."""
+class ExportReader:
+    """Verifies a file line by line; what was found so far may be asked at any time.
 
-    def __init__(self, audit: ChainAudit) -> None:
-        self.audit = audit
+    ``records`` counts the lines that end like a record, and a cut one that begins so: a file without any is
+    some other file.
+    """
+
+    def __init__(
+        self, trusted: PublicKey | None = None, checkpoints: Mapping[int, str] | None = None
+    ) -> None:
+        self.audit = ChainAudit(trusted, checkpoints)
+        self.records = 0
         self.first = True
         self.carriage_returns = False
 
+    def report(self) -> Report:
+        """What was found so far; each way the file was altered is noted once."""
+        return self.audit.report()
+
     def take(self, line: bytes) -> None:
+        """Takes the next line, with its line feed if it has one."""
         line = self._without_marks(line)
         whole = line.endswith(b"\n")
         try:
@@ -53,8 +68,10 @@ class _ExportReader:
             if whole:
                 self.audit.add_unreadable(_as_format_error(error))
             elif line:
+                self.records += line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
                 self.audit.cut()
             return
+        self.records += 1
         self.audit.add(signed)
 
     def _without_marks(self, line: bytes) -> bytes:

@@ -18,6 +18,9 @@ import msgspec
 _HEAD: Final = re.compile(r"(?P<seq>0|[1-9][0-9]{0,18}):(?P<hash>[0-9a-f]{64})")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+_MAX_TROUBLES: Final = 3
+"""Lines of a heads file that are named when they cannot be read."""
+
 
 class Anchor(msgspec.Struct, frozen=True):
     """One head that was kept: of the chain with this name, or (no name) of the only chain."""
@@ -36,7 +39,7 @@ class Anchor(msgspec.Struct, frozen=True):
     def belongs_to(self, *, tenant: str | None, agent_id: str | None, log_uuid: str | None) -> bool:
         """Whether it is a head of this chain; a file does not say its tenant's slug (None)."""
         if self.log_uuid is not None:
-            return self.log_uuid == log_uuid
+            return log_uuid is not None and self.log_uuid.lower() == log_uuid.lower()
         if self.tenant is not None and tenant is not None and self.tenant != tenant:
             return False
         return self.agent_id is None or self.agent_id == agent_id
@@ -56,43 +59,58 @@ def parse_checkpoint(text: str) -> Anchor:
     return Anchor(int(match["seq"]), match["hash"])
 
 
-def read_heads(path: Path) -> list[Anchor]:
-    """Reads a file of heads.
+class Heads(msgspec.Struct, frozen=True):
+    """What a file of heads says; ``troubles`` are its lines, or all of it, that could not be read."""
 
-    Raises:
-        click.BadParameter: a line of another form, named by its number.
-        OSError: the file cannot be read.
-        UnicodeDecodeError: it is no text.
-    """
-    anchors = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    anchors: tuple[Anchor, ...] = ()
+    troubles: tuple[str, ...] = ()
+
+
+def read_heads(path: Path) -> Heads:
+    """Reads a file of heads. What cannot be read of it is said, and what can be read counts all the same."""
+    try:
+        lines = path.read_bytes().decode("utf-8-sig", "replace").splitlines()
+    except (OSError, ValueError) as error:
+        return Heads(troubles=(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",))
+    anchors, troubles = [], []
+    for number, line in enumerate(lines, 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         try:
             anchors.append(_named(parse_checkpoint(words[0]), words[1] if len(words) > 1 else None))
         except click.BadParameter as error:
-            raise click.BadParameter(f"{path} line {number}: {error.message}") from None
-    return anchors
+            troubles.append(f"{path} line {number}: {error.message}")
+    more = len(troubles) - _MAX_TROUBLES
+    if more > 0:
+        troubles[_MAX_TROUBLES:] = [f"{path}: {more} more lines cannot be read"]
+    return Heads(tuple(anchors), tuple(troubles))
 
 
 def checkpoints(anchors: Iterable[Anchor]) -> dict[int, str]:
-    """Hashes by seq.
+    """Hashes by seq of one chain's heads; of two that contradict each other the first."""
+    found: dict[int, str] = {}
+    for anchor in anchors:
+        found.setdefault(anchor.seq, anchor.hash)
+    return found
 
-    Raises:
-        click.BadParameter: two heads of one chain contradict each other.
+
+def contradiction(anchors: Iterable[Anchor]) -> str:
+    """What is wrong with several heads of one chain by themselves; empty when they agree.
+
+    No chain can hold two hashes at one seq: whichever it holds, a head kept elsewhere says otherwise.
     """
     found: dict[int, str] = {}
     for anchor in anchors:
         if found.setdefault(anchor.seq, anchor.hash) != anchor.hash:
-            raise click.BadParameter(f"two checkpoints give seq {anchor.seq} different hashes")
-    return found
+            return f"two heads kept elsewhere give seq {anchor.seq} different hashes; one is not this chain's"
+    return ""
 
 
 def _named(anchor: Anchor, name: str | None) -> Anchor:
     if name is None:
         return anchor
-    if _UUID.fullmatch(name):
-        return msgspec.structs.replace(anchor, log_uuid=name)
+    if _UUID.fullmatch(name.lower()):
+        return msgspec.structs.replace(anchor, log_uuid=name.lower())
     tenant, slash, agent_id = name.rpartition("/")
     return msgspec.structs.replace(anchor, tenant=tenant if slash else None, agent_id=agent_id)

@@ -18,6 +18,7 @@ from app.chain.report import Fault, Report
 from app.chain.strict import JsonObject
 from app.chain.verdict import Verdict, worst
 from app.cli.text import printable
+from app.errors import TrailsError
 
 PIPE_WIDTH: Final = 200
 """Columns when nobody looks: a reason stays on its line, for grep."""
@@ -81,7 +82,7 @@ class Outcome(msgspec.Struct, frozen=True):
         report = {} if self.report is None else self.report.to_json()
         return {
             **report,
-            "source": self.source,
+            "source": printable(self.source),
             "tenant": self.tenant,
             "agent_id": self.agent_id,
             "log_uuid": self.log_uuid,
@@ -89,7 +90,7 @@ class Outcome(msgspec.Struct, frozen=True):
             "exit_code": self.verdict.exit_code,
             "checked": self.checked,
             "completeness": self.completeness,
-            "note": self.note or None,
+            "note": printable(self.note) or None,
         }
 
 
@@ -143,7 +144,11 @@ class Run(msgspec.Struct, frozen=True):
                 "completeness": self.completeness,
                 "chains": [outcome.to_json() for outcome in self.outcomes],
                 "findings": [
-                    {"verdict": finding.verdict.value, "what": finding.what, "reason": finding.reason}
+                    {
+                        "verdict": finding.verdict.value,
+                        "what": finding.what,
+                        "reason": printable(finding.reason),
+                    }
                     for finding in self.findings
                 ],
                 "notes": list(self.notes),
@@ -182,6 +187,15 @@ _ADVICE: Final = {
     Verdict.INCOMPLETE: "what is there is sound, but records are missing",
     Verdict.TAMPERED: "do not rely on these records",
 }
+
+
+def reason_of(error: Exception) -> str:
+    """Why something could not be checked, as a sentence."""
+    if isinstance(error, TrailsError):
+        return error.message
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return f"an unexpected error, which is a defect of this program: {type(error).__name__}: {error}"
 
 
 def console_for(*, stderr: bool = False) -> Console:
@@ -233,6 +247,8 @@ def _fault(fault: Fault) -> str:
 def _print_further_faults(console: Console, outcome: Outcome) -> None:
     if outcome.report is None:
         return
+    if outcome.note and outcome.report.first_faults:
+        console.print(_line(outcome.verdict, f"{outcome.name}: {outcome.note}"))
     for fault in outcome.report.first_faults[1:]:
         console.print(_line(Verdict.TAMPERED, f"{outcome.name}: {_fault(fault)}"))
     unlisted = outcome.report.fault_count - len(outcome.report.first_faults)

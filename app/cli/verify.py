@@ -14,12 +14,12 @@ import msgspec
 
 from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
-from app.cli.anchors import Anchor, checkpoints, parse_checkpoint, read_heads
+from app.cli.anchors import Anchor, Heads, parse_checkpoint, read_heads
 from app.cli.exits import missing_package
 from app.cli.missing import missing_chains
-from app.cli.outcome import Finding, Run, console_for
+from app.cli.outcome import Finding, Run, console_for, reason_of
 from app.cli.verify_files import FileOptions, Progress, sizes, verify_file
-from app.errors import KeyMaterialError, TrailsError
+from app.errors import KeyMaterialError
 
 _HELP: Final = """Verify exported files, or (without FILE) the whole database.
 
@@ -93,13 +93,13 @@ def command(  # noqa: D103  click shows _HELP
     if files and (database or tenant is not None):
         raise click.UsageError("FILE and --database or --tenant exclude each other")
     pinned = _pinned(public_keys)
+    kept = _kept(given, heads, single=len(files) == 1 or (not files and agent_id is not None))
     try:
-        anchors = _anchors(given, heads, single=len(files) == 1 or (not files and agent_id is not None))
-        run = _verify(Options(files, agent_id, tenant, pinned, anchors, not (as_json or quiet)))
-    except click.ClickException:
-        raise
+        run = _verify(Options(files, agent_id, tenant, pinned, kept.anchors, not (as_json or quiet)))
     except Exception as error:  # noqa: BLE001  whatever goes wrong must never look like "tampered"
-        run = Run((), (Finding(Verdict.UNCHECKED, "verification", _reason(error)),))
+        run = Run((), (Finding(Verdict.UNCHECKED, "verification", reason_of(error)),))
+    troubles = (Finding(Verdict.UNCHECKED, "heads", trouble) for trouble in kept.troubles)
+    run = msgspec.structs.replace(run, findings=(*run.findings, *troubles))
     if save_heads is not None and run.verdict in {Verdict.VERIFIED, Verdict.SELF_DECLARED}:
         run = _with_saved_heads(run, save_heads)
     if as_json:
@@ -133,7 +133,9 @@ def _verify_files(options: Options) -> Run:
     wanted = FileOptions(options.pinned, options.anchors, options.agent_id)
     with _progress(options, "bytes", sizes(options.files)) as progress:
         outcomes = [verify_file(name, wanted, progress) for name in options.files]
-    return Run((*outcomes, *missing_chains(options.anchors, outcomes, agent_id=options.agent_id)))
+    unread = any(outcome.verdict is Verdict.UNCHECKED for outcome in outcomes)
+    missing = [] if unread else missing_chains(options.anchors, outcomes, agent_id=options.agent_id)
+    return Run((*outcomes, *missing))
 
 
 def _pinned(texts: Iterable[str]) -> dict[str, PublicKey]:
@@ -144,27 +146,18 @@ def _pinned(texts: Iterable[str]) -> dict[str, PublicKey]:
     return {key.hex: key for key in keys}
 
 
-def _anchors(given: Iterable[str], heads: Path | None, *, single: bool) -> tuple[Anchor, ...]:
-    try:
-        kept = [] if heads is None else read_heads(heads)
-    except (OSError, UnicodeDecodeError) as error:
-        raise _UnreadableHeadsError(f"{heads} cannot be read: {error}") from error
-    anchors = (*map(parse_checkpoint, given), *kept)
-    unnamed = [anchor for anchor in anchors if not anchor.named]
-    if unnamed and not single:
+def _kept(given: Iterable[str], heads: Path | None, *, single: bool) -> Heads:
+    """All heads that chains must hold; what cannot be made of a file of heads is no reason not to verify."""
+    checkpoints = [parse_checkpoint(text) for text in given]
+    if checkpoints and not single:
         raise click.UsageError("a head without the name of its chain needs one FILE or --agent ID")
-    checkpoints(unnamed)
-    return anchors
-
-
-class _UnreadableHeadsError(TrailsError):
-    """The file of heads is out of reach: nothing was checked against it."""
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TrailsError):
-        return error.message
-    return f"an unexpected error, which is a defect of this program: {type(error).__name__}: {error}"
+    found = Heads() if heads is None else read_heads(heads)
+    usable = tuple(anchor for anchor in found.anchors if single or anchor.named)
+    troubles = found.troubles
+    if len(usable) < len(found.anchors):
+        unnamed = f"{len(found.anchors) - len(usable)} heads in {heads} do not say of which chain they are"
+        troubles = (*troubles, f"{unnamed}; that needs one FILE or --agent ID")
+    return Heads((*checkpoints, *usable), troubles)
 
 
 def _with_saved_heads(run: Run, path: Path) -> Run:

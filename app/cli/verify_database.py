@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
-from app.cli.anchors import Anchor, checkpoints
+from app.cli.anchors import Anchor, checkpoints, contradiction
 from app.cli.database import database_url, master_key
 from app.cli.missing import missing_chains
 from app.cli.outcome import Finding, Outcome, Run
-from app.ledger.audit import DatabaseAudit, Selection, Trust, audit_database
+from app.errors import StartupError
+from app.ledger.audit import ChainVerdict, DatabaseAudit, Selection, Trust, audit_database
 from app.ledger.audit_chain import ChainName
 from app.opening import look
 from app.settings import Settings
@@ -35,35 +38,38 @@ async def verify_database(
     settings = Settings.from_env(environ)
     url = database_url(settings)
     await look(url, embedded=None if settings.database_url else settings.data_dir)
-    trust = Trust(pinned, None if pinned else master_key(settings))
-
-    def kept(name: ChainName) -> dict[int, str]:
-        about = {"tenant": name.tenant, "agent_id": name.agent_id, "log_uuid": name.log_uuid}
-        return checkpoints(anchor for anchor in anchors if anchor.belongs_to(**about))
-
+    troubles: list[Finding] = []
+    key: bytes | None = None
+    try:
+        key = None if pinned else master_key(settings)
+    except StartupError as error:
+        troubles.append(Finding(Verdict.UNCHECKED, "master key", error.message))
     found = await audit_database(
         url,
         Selection(tenant, agent_id),
-        trust,
-        checkpoints=kept,
+        Trust(pinned, key),
+        checkpoints=lambda name: checkpoints(_heads_of(name, anchors)),
         progress=_steps(progress),
     )
-    return _run(found, anchors, agent_id=agent_id, tenant=tenant)
+    run = _run(found, anchors, agent_id=agent_id, tenant=tenant)
+    return msgspec.structs.replace(run, findings=(*run.findings, *troubles))
+
+
+def _heads_of(name: ChainName, anchors: Sequence[Anchor]) -> list[Anchor]:
+    about = {"tenant": name.tenant, "agent_id": name.agent_id, "log_uuid": name.log_uuid}
+    return [anchor for anchor in anchors if anchor.belongs_to(**about)]
+
+
+def _outcome(chain: ChainVerdict, anchors: Sequence[Anchor]) -> Outcome:
+    name, verdict, note = chain.name, chain.report.verdict, chain.note
+    if contradicting := contradiction(_heads_of(name, anchors)):
+        verdict, note = Verdict.TAMPERED, "; ".join(filter(None, (contradicting, note)))
+    return Outcome(DATABASE, verdict, name.tenant, name.agent_id, name.log_uuid, chain.report, note)
 
 
 def _run(found: DatabaseAudit, anchors: Sequence[Anchor], *, agent_id: str | None, tenant: str | None) -> Run:
-    outcomes = [
-        Outcome(
-            DATABASE,
-            chain.report.verdict,
-            chain.name.tenant,
-            chain.name.agent_id,
-            chain.name.log_uuid,
-            chain.report,
-            chain.note,
-        )
-        for chain in sorted(found.chains, key=lambda chain: (chain.name.tenant, chain.name.agent_id))
-    ]
+    chains = sorted(found.chains, key=lambda chain: (chain.name.tenant, chain.name.agent_id))
+    outcomes = [_outcome(chain, anchors) for chain in chains]
     findings = [Finding(problem.verdict, problem.what, problem.reason) for problem in found.problems]
     if found.complete:
         outcomes += missing_chains(anchors, outcomes, agent_id=agent_id, tenant=tenant)
