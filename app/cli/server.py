@@ -1,4 +1,4 @@
-"""The HTTP server: the one module that knows which one is used, so that it can be exchanged.
+"""The HTTP server: with ``app.http.connection`` the one module that knows which one is used.
 
 A server process builds its application from its environment (``app.asgi:app_of_this_process``), so one
 process and many start alike. The socket is bound before anything else is started: a port that is taken is
@@ -15,52 +15,17 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from app.errors import StartupError
+from app.http.connection import Connection
 
 APPLICATION: Final = "app.asgi:app_of_this_process"
 
 DRAIN_SECS: Final = 20
 """How long running requests may finish after a stop; longer than any database time-out."""
 
-MAX_HEAD_BYTES: Final = 64 * 1024
-"""Request line and headers together; a client that sends more is cut off, not collected."""
-
 _BACKLOG: Final = 2048
-
-
-class _BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's fast parser, which by itself would collect headers without end."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  uvicorn's arguments, unchanged
-        super().__init__(*args, **kwargs)
-        self._head_bytes: int | None = 0
-        # uvicorn logs paths as they were sent; the application logs each request itself, by its route.
-        self.access_log = False
-
-    def data_received(self, data: bytes) -> None:
-        """Takes bytes of the connection; counts them while no request's head is complete."""
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if (
-            self._head_bytes is not None
-            and self._head_bytes > MAX_HEAD_BYTES
-            and not self.transport.is_closing()
-        ):
-            self.send_400_response("The request's headers are too large.")
-
-    def on_headers_complete(self) -> None:
-        """The head is over; what follows is bounded by the application."""
-        self._head_bytes = None
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """The next head begins."""
-        self._head_bytes = 0
-        super().on_message_complete()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -90,21 +55,24 @@ def base_url(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def configuration(application: Any, **more: Any) -> uvicorn.Config:  # noqa: ANN401  uvicorn's own types
+    """How the server is set up, for an application or the name of one; ``more`` goes to uvicorn as it is."""
+    settings = {
+        "http": Connection,
+        "ws": "none",
+        "lifespan": "on",
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "proxy_headers": False,
+        "timeout_graceful_shutdown": DRAIN_SECS,
+    }
+    return uvicorn.Config(application, **{**settings, **more})
+
+
 def serve(bound: socket.socket, *, workers: int) -> int:
     """Serves until SIGINT or SIGTERM, then lets running requests finish. Returns the exit code."""
-    config = uvicorn.Config(
-        APPLICATION,
-        factory=True,
-        workers=workers,
-        http=_BoundedProtocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=DRAIN_SECS,
-    )
+    config = configuration(APPLICATION, factory=True, workers=workers)
     if workers > 1:
         Multiprocess(config, sockets=[bound]).run()
         return 0

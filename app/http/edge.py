@@ -31,7 +31,7 @@ LINGER_SECS = 5.0
 """How much of a refused body is taken, and for how long, so that its sender gets to read the refusal."""
 
 _OWN_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
-_COMMON = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+COMMON_HEADERS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
 
 class Edge:
@@ -95,7 +95,7 @@ class _Reply:
 
     def _headers(self, own: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         names = {name for name, _ in own}
-        own.extend(header for header in _COMMON if header[0] not in names)
+        own.extend(header for header in COMMON_HEADERS if header[0] not in names)
         own.append((b"x-request-id", self._exchange.request_id.encode()))
         if not self._exchange.body_read:
             waiting = _unread_bytes(self._scope)

@@ -1,4 +1,4 @@
-"""Runs the application under uvicorn in a thread of the test's process."""
+"""Runs the application under the server of ``trails serve``, in a thread of the test's process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import msgspec
 import uvicorn
 
 from app.asgi import create_app
+from app.cli.server import configuration
+from app.http.connection import Connection
 from app.http.edge import Edge
 from app.settings import Secrets, Settings
 
@@ -45,12 +47,14 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def serve(database_url: str, **settings: object) -> Iterator[Running]:
-    """The service on a free port of this machine, with its own secrets."""
+def serve(
+    database_url: str, *, protocol: type[Connection] = Connection, **settings: object
+) -> Iterator[Running]:
+    """The service on a free port of this machine, set up as ``trails serve`` does, with its own secrets."""
     known = Secrets(secrets.token_hex(32), secrets.token_bytes(32))
     told = Settings(database_url=database_url, **settings)  # type: ignore[arg-type]  # fields of Settings
     app = create_app(told, known)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, ws="none")
+    config = configuration(app, host="127.0.0.1", port=0, http=protocol)
     server = _Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

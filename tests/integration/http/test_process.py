@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.integration.http.client import Client
-from tests.integration.http.wire import chunked, post_routes, request
+from tests.integration.http.wire import chunked, converse, post_routes, request
 from tests.support.postgres import Database
 
 START_SECS = 30.0
@@ -43,7 +44,7 @@ class Process(msgspec.Struct, frozen=True):
 
 @contextmanager
 def started(database: Database, folder: Path) -> Iterator[tuple[Process, subprocess.Popen[bytes]]]:
-    """``uvicorn --factory app.asgi:app_of_this_process`` on a free port, with secrets of its own."""
+    """``trails serve`` on a free port, with secrets of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -53,19 +54,12 @@ def started(database: Database, folder: Path) -> Iterator[tuple[Process, subproc
         "TRAILS_DATABASE_URL": database.app_url,
         "TRAILS_DATA_DIR": str(folder / "data"),
         "TRAILS_LOG_FORMAT": "json",
+        "TRAILS_BIND": f"127.0.0.1:{port}",
     }
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "--factory",
-        "app.asgi:app_of_this_process",
-        "--port",
-        str(port),
-    ]
+    command = [sys.executable, "-m", "app.cli", "serve"]
     with (
         log.open("wb") as lines,
-        subprocess.Popen(command, env=environ, stderr=lines, stdout=lines) as process,
+        subprocess.Popen(command, env=environ, stderr=lines, stdout=subprocess.DEVNULL) as process,
     ):
         try:
             _wait_until_ready(port, process, log)
@@ -95,6 +89,20 @@ def test_h01_memory_stays_flat_under_a_huge_chunked_body(database: Database, tmp
             body = chunked(200 * 1024 * 1024)
             reply = request(service.port, "POST", path, *headers, "Transfer-Encoding: chunked", body=body)
             assert reply.sent < 100 * 1024 * 1024  # it was cut off, with or without having read the answer
+        assert service.peak_kib() - before < FLAT_KIB
+        assert Client(f"http://127.0.0.1:{service.port}").get("/healthz").status == 200
+
+
+@pytest.mark.parametrize("piece", [b"x-aaaa: " + b"b" * 8000 + b"\r\n", b"b" * 8192], ids=["many", "one"])
+def test_h01_memory_stays_flat_under_trailers_without_end(
+    database: Database, tmp_path: Path, piece: bytes
+) -> None:
+    head = b"POST /v1/agents HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n%s\r\n0\r\nx: "
+    with started(database, tmp_path) as (service, _):
+        before = service.peak_kib()
+        for more in (b"", b"Content-Type: application/json\r\nAuthorization: Bearer %b\r\n"):
+            named = more % service.token.encode() if more else more
+            converse(service.port, head % named, *[piece] * (128 * 1024 * 1024 // len(piece)))
         assert service.peak_kib() - before < FLAT_KIB
         assert Client(f"http://127.0.0.1:{service.port}").get("/healthz").status == 200
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -61,6 +61,42 @@ def send(port: int, chunks: Iterable[bytes]) -> WireReply:
         return _read(connection, sent)
 
 
+def converse(port: int, *pieces: bytes, end: bool = False) -> list[WireReply]:
+    """Sends ``pieces`` and reads every answer until the server closes the connection.
+
+    Args:
+        port: where the service listens.
+        pieces: what is sent, whatever requests it holds.
+        end: closes the sending side afterwards, as a client does that has nothing more to say.
+    """
+    with socket.create_connection(("127.0.0.1", port), timeout=SECS) as connection:
+        sent = 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for piece in pieces:
+                connection.sendall(piece)
+                sent += len(piece)
+        if end:
+            connection.shutdown(socket.SHUT_WR)
+        replies = []
+        with connection.makefile("rb") as stream:
+            while (reply := read_reply(stream, sent)) is not None:
+                replies.append(reply)
+        return replies
+
+
+def read_reply(stream: BinaryIO, sent: int = 0) -> WireReply | None:
+    """The next answer on a connection; None when the server has closed it. 100 Continue has no length."""
+    first = stream.readline()
+    if not first:
+        return None
+    headers: dict[str, str] = {}
+    while (line := stream.readline().strip()) != b"":
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.lower()] = value.strip()
+    body = stream.read(int(headers.get("content-length", 0)))
+    return WireReply(int(first.split()[1]), headers, body, headers.get("connection") == "close", sent)
+
+
 def chunked(size: int, step: int = 64 * 1024) -> Iterator[bytes]:
     """A chunked body of ``size`` bytes (a JSON string that never ends early), made as it is sent."""
     piece = b"%x\r\n" % step + b" " * step + b"\r\n"
@@ -98,13 +134,9 @@ def _chain(lines: list[bytes], body: Iterable[bytes]) -> Iterator[bytes]:
 
 def _read(connection: socket.socket, sent: int) -> WireReply:
     with connection.makefile("rb") as stream:
-        status = int(stream.readline().split()[1])
-        headers: dict[str, str] = {}
-        while (line := stream.readline().strip()) != b"":
-            name, _, value = line.decode("latin-1").partition(":")
-            headers[name.lower()] = value.strip()
-        body = stream.read(int(headers["content-length"]))
-        return WireReply(status, headers, body, _closes(connection, headers), sent)
+        reply = read_reply(stream, sent)
+    assert reply is not None, "the server closed the connection without an answer"
+    return msgspec.structs.replace(reply, closed=_closes(connection, reply.headers))
 
 
 def _closes(connection: socket.socket, headers: dict[str, str]) -> bool:
