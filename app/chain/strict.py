@@ -39,6 +39,12 @@ MAX_STRING = 1024 * 1024
 MAX_MEMBERS = 100_000
 """Members of one object, or items of one array."""
 
+MAX_VALUES = 50_000
+"""Values of one document that comes in, all levels together: what is asked of one request at most.
+
+Not a rule of the format: a record may hold what came in more than once, so records are read without it.
+"""
+
 RECORD_DEPTH = MAX_DEPTH + 16
 """Depth of a whole record: what came in may stand some levels down in its payload."""
 
@@ -64,6 +70,10 @@ _TOKEN = re.compile(
 )
 
 _ENCODER = msgspec.json.Encoder()
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+"""Also one that never ends: looking for its end again from each quote in it would take for ever."""
+
+_EMPTY = re.compile(rb"\[[ \t\n\r]*\]|\{[ \t\n\r]*\}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
@@ -111,6 +121,7 @@ _LONG_INTEGER = f"an integer of more than {MAX_DIGITS} digits"
 _TOO_DEEP = "nested deeper than {} levels"
 _TOO_LONG = "a string of more than {} bytes"
 _TOO_MANY = f"more than {MAX_MEMBERS} members in one object or array"
+_TOO_MUCH = "more than {} values in one document"
 _NUL = "the character U+0000, which cannot be stored"
 _SURROGATE = "a lone surrogate"
 
@@ -121,17 +132,22 @@ def is_plain(value: float) -> bool:
     return not text.endswith(".0") and "e" not in text
 
 
-def parse(raw: bytes, *, max_depth: int = MAX_DEPTH, max_string: int = MAX_STRING) -> Parsed:
+def parse(
+    raw: bytes, *, max_depth: int = MAX_DEPTH, max_string: int = MAX_STRING, max_values: int | None = None
+) -> Parsed:
     """Parses exactly one JSON document.
 
     Args:
         raw: the bytes as they came.
         max_depth: nested containers allowed; a scalar document has depth 0.
         max_string: UTF-8 bytes allowed in one string or key.
+        max_values: values allowed in all, containers included and keys not; None for any number.
 
     Raises:
         InvalidJsonError: naming the place, as line and column or as a path such as ``$.a[3].k``.
     """
+    if max_values is not None:
+        _check_values(raw, max_values, max_depth, max_string)
     found = quick(raw, _ENCODER, max_depth, max_string)
     return found if found is not None else _thorough(raw, max_depth, max_string)
 
@@ -225,6 +241,27 @@ def surely_within(raw: bytes, max_depth: int, max_string: int) -> bool:
         and raw.count(b"{") + raw.count(b"[") <= max_depth
         and (len(raw) < 2 * MAX_MEMBERS or raw.count(b",") < MAX_MEMBERS)
     )
+
+
+def _check_values(raw: bytes, limit: int, max_depth: int, max_string: int) -> None:
+    """Refuses a document of more than ``limit`` values, told from its punctuation before it is parsed.
+
+    There is the outermost value, one after each comma, and one after each bracket that opens, unless
+    nothing is in it. What is not JSON may be told to have too many values, or be refused as what it is.
+    """
+    if len(raw) <= 2 * limit or _punctuation(raw) < limit:
+        return
+    bare = _STRING.sub(b"0", raw)
+    reason = _TOO_MUCH.format(limit)
+    if bare.count(b",") >= limit:
+        raise InvalidJsonError(reason, "$")
+    if 1 + _punctuation(bare) - len(_EMPTY.findall(bare)) > limit:
+        # Mostly brackets: the reason is rather that they nest too deep, at a place that can be named.
+        raise _Locator(_decode(raw), max_depth, max_string).find() or InvalidJsonError(reason, "$")
+
+
+def _punctuation(raw: bytes) -> int:
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
 def _excess(value: JsonValue, max_depth: int, max_string: int) -> str | None:

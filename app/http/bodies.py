@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 from litestar.types import Receive, Scope
 
 from app.chain.canonical import canonical_parsed
-from app.chain.strict import Parsed, parse
+from app.chain.strict import MAX_VALUES, Parsed, parse
 from app.errors import BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError
 from app.guard.fields import JsonObject
 from app.http.exchange import Call, exchange_in, headers
@@ -21,6 +22,12 @@ from app.principal import Grant
 
 BODY_SECS = 30.0
 """A body must have arrived whole after this time (case H31)."""
+
+LARGE_BYTES = 64 * 1024
+"""A body above this is parsed beside the event loop, so that other requests go on meanwhile."""
+
+_BESIDE = ThreadPoolExecutor(max_workers=1, thread_name_prefix="json")
+"""One thread: several would only take turns with the event loop's, and more of them than its own."""
 
 _JSON = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
@@ -31,6 +38,8 @@ class Body(msgspec.Struct, frozen=True):
     """A JSON object as it came in, with the client's idempotency key when it sent one."""
 
     parsed: Parsed
+    text: str
+    """The canonical text of it; empty without a key, which is all that needs it."""
     idempotency_key: str | None
 
     @property
@@ -42,7 +51,7 @@ class Body(msgspec.Struct, frozen=True):
         """The stamp of this request to ``endpoint`` (e.g. ``actions/act-3/outcome``); None without a key."""
         if self.idempotency_key is None:
             return None
-        return stamp(endpoint, self.idempotency_key, canonical_parsed(self.parsed))
+        return stamp(endpoint, self.idempotency_key, self.text)
 
 
 async def read_json(request: Call, _: Grant) -> Body:
@@ -60,10 +69,16 @@ async def read_json(request: Call, _: Grant) -> Body:
     key = _idempotency_key(scope)
     raw = await _read(scope, request.receive, exchange.services.settings.max_body_bytes)
     exchange.body_read = True
-    parsed = parse(raw)
+    if len(raw) <= LARGE_BYTES:
+        return _parse(raw, key)
+    return await asyncio.get_running_loop().run_in_executor(_BESIDE, _parse, raw, key)
+
+
+def _parse(raw: bytes, key: str | None) -> Body:
+    parsed = parse(raw, max_values=MAX_VALUES)
     if type(parsed.value) is not dict:
         raise BadRequestError("the body must be a JSON object")
-    return Body(parsed, key)
+    return Body(parsed, canonical_parsed(parsed) if key is not None else "", key)
 
 
 def _check_type(scope: Scope) -> None:

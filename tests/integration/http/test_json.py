@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
+from app.chain.strict import MAX_VALUES
+from app.http.bodies import LARGE_BYTES
 from tests.integration.http.client import Client
 from tests.integration.http.wire import post_routes
 
@@ -103,6 +106,32 @@ def test_c12_a_document_at_the_limit_is_kept_and_verified(operator: Client, agen
     assert reply.json["decision"] == "allowed"
     assert json.dumps(agent.get(f"{ACTIONS}/act-1").json["input"]).encode() == deep
     assert operator.get("/v1/agents/mailer/verify").json["ok"] is True
+
+
+def filled(values: int, item: str) -> bytes:
+    """A request to act of so many values in all: the object, the tool, and an array of arrays."""
+    rows, rest = divmod(values - 3, 1_000)
+    row = f"[{','.join([item] * 999)}]"
+    return f'{{"tool":"search","input":[{",".join([*[row] * rows, *["0"] * rest])}]}}'.encode()
+
+
+@pytest.mark.parametrize("item", ["1e308", "0.5", "[]", '"a,[{"', "null"])
+def test_c12_values_are_bounded_in_all(operator: Client, agent: Client, item: str) -> None:
+    asked = agent.post_raw(ACTIONS, filled(MAX_VALUES, item))
+    assert asked.json["decision"] == "allowed", asked.raw
+    assert operator.get("/v1/agents/mailer/verify").json["ok"] is True
+    refused(operator, filled(MAX_VALUES + 1, item), str(MAX_VALUES))
+
+
+def test_a_large_body_is_parsed_beside_the_event_loop_and_recognised_again(agent: Client) -> None:
+    body = filled(MAX_VALUES, "0.5")
+    assert len(body) > LARGE_BYTES
+    first, again = (agent.post_raw(ACTIONS, body, Idempotency_Key="large") for _ in range(2))
+    assert any(thread.name.startswith("json") for thread in threading.enumerate())
+    assert first.status == 200
+    assert first.raw == again.raw
+    other = agent.post_raw(ACTIONS, body.replace(b"0.5", b"0.6"), Idempotency_Key="large")
+    assert (other.status, other.json["code"]) == (409, "idempotency_conflict")
 
 
 @pytest.mark.parametrize(

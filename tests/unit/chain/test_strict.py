@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from app.chain.strict import MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, MAX_STRING, parse
+from app.chain.strict import MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, MAX_STRING, MAX_VALUES, parse
 from app.errors import InvalidJsonError
 
 
@@ -142,6 +142,44 @@ def test_strings_are_bounded_in_utf8_bytes(character: str, space: str) -> None:
         parse((document + space).encode(), max_string=limit)
         longer = document.replace(fits, fits + "b")
         assert f"more than {limit} bytes" in _refusal((longer + space).encode(), max_string=limit)
+
+
+def _values(value: object) -> int:
+    """How many values a document holds, itself included."""
+    if isinstance(value, dict):
+        return 1 + sum(map(_values, value.values()))
+    return 1 + sum(map(_values, value)) if isinstance(value, list) else 1
+
+
+@pytest.mark.parametrize("pad", ["", " ", '"[{,\\",]"'], ids=["none", "spaces", "punctuation in strings"])
+@pytest.mark.parametrize(
+    "document",
+    [
+        "[]", "{}", "[[]]", "[1]", "[1,2,3]", '{"a":1,"b":[{}],"c":{"d":[[],[]]}}', "[[[[1],[2]],[3]]]",
+        r'["a,b","[[[","{",",,,,\\","\",",[  ],{  },"\\"]', "[[\n],{\t}]",
+    ],
+)  # fmt: skip
+def test_the_values_of_a_document_are_counted_exactly(document: str, pad: str) -> None:
+    padded = f"[{document},{pad or 0}{' ' * 100}]" if pad != " " else f"[ {document} {' ' * 100}]"
+    count = _values(json.loads(padded))
+    assert parse(padded.encode(), max_values=count).value == json.loads(padded)
+    assert (
+        _refusal(padded.encode(), max_values=count - 1)
+        == f"more than {count - 1} values in one document at $"
+    )
+    assert parse(padded.encode()).value == json.loads(padded)
+
+
+def test_c12_of_too_many_brackets_the_depth_is_told() -> None:
+    for raw in (b"[" * 3 * MAX_VALUES, b"[" * 3 * MAX_VALUES + b"]" * 3 * MAX_VALUES):
+        assert f"nested deeper than {MAX_DEPTH} levels at $" in _refusal(raw, max_values=MAX_VALUES)
+    wide = b"[" + b",".join([b"[[1]]"] * (MAX_VALUES // 2)) + b"]"
+    assert f"more than {MAX_VALUES} values" in _refusal(wide, max_values=MAX_VALUES)
+
+
+def test_a_string_that_never_ends_is_refused_at_once() -> None:
+    endless = b'["' + b'\\",[' * (8 * MAX_VALUES)  # looking for its end from each quote would take hours
+    assert "Unterminated string" in _refusal(endless, max_values=MAX_VALUES)
 
 
 def test_a_string_is_measured_after_unescaping() -> None:
