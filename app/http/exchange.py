@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from litestar.connection import Request
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 Call: TypeAlias = Request[Any, Any, Any]
 """A request as Litestar hands it to routes."""
 
+PROBE_KEPT_SECS = 1.0
+"""How long a probe's result is told again: anybody may ask, and each probe writes."""
+
 _KEY = "trails.exchange"
 
 
 class Services:
     """What the routes need, made once a process; the ledger is there while the lifespan runs."""
 
-    __slots__ = ("_ledger", "_probe", "draining", "settings", "tokens")
+    __slots__ = ("_ledger", "_probe", "_probed_at", "draining", "settings", "tokens")
 
     def __init__(self, settings: Settings, tokens: Tokens) -> None:
         self.settings = settings
@@ -35,13 +39,23 @@ class Services:
         self.draining = False
         self._ledger: Ledger | None = None
         self._probe: asyncio.Task[None] | None = None
+        self._probed_at = 0.0
 
     def probe(self) -> asyncio.Task[None]:
-        """The probe of the append path that is under way, or a new one."""
-        if self._probe is None or self._probe.done():
-            self._probe = asyncio.create_task(self.ledger.probe())
+        """The probe of the append path that is under way or has just ended, well or not; else a new one."""
+        if self._probe is None or (self._probe.done() and self._probe_is_old()):
+            self._probe = asyncio.create_task(self._probe_now())
             self._probe.add_done_callback(_looked_at)
         return self._probe
+
+    def _probe_is_old(self) -> bool:
+        return time.monotonic() - self._probed_at >= PROBE_KEPT_SECS
+
+    async def _probe_now(self) -> None:
+        try:
+            await self.ledger.probe()
+        finally:
+            self._probed_at = time.monotonic()
 
     @property
     def ledger(self) -> Ledger:

@@ -26,7 +26,10 @@ async def healthz() -> Answer:
     "/readyz", summary="Can the service record", opt=describe(None, answer=documents.Ok, example=examples.OK)
 )
 async def readyz(request: Call) -> Answer:
-    """Runs the whole append path and rolls it back; 503 says what is wrong, within two seconds."""
+    """Runs the whole append path and rolls it back; 503 says what is wrong, within two seconds.
+
+    The answer is at most a second old.
+    """
     services = services_of(request)
     if services.draining:
         raise UnavailableError("the service is shutting down")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import asyncpg
 import pytest
 
+from app.http.exchange import PROBE_KEPT_SECS
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running
 
@@ -36,7 +38,32 @@ async def test_h29_not_ready_when_it_may_not_write_and_ready_again(
     assert int(reply.headers["Retry-After"]) >= 1
     assert client.get("/healthz").status == 200
     await admin.execute(f"GRANT INSERT ON {TABLE} TO trails_app")
-    assert client.get("/readyz").status == 200
+    deadline = time.monotonic() + PROBE_KEPT_SECS + ANSWER_SECS
+    while client.get("/readyz").status != 200:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("ending", ["RETURN NEW", "RAISE insufficient_privilege"], ids=["well", "badly"])
+async def test_h29_anybody_may_ask_and_there_is_one_probe_a_second(
+    service: Running, admin: asyncpg.Connection, ending: str
+) -> None:
+    # A sequence keeps its count when the probe is rolled back.
+    await admin.execute(
+        f"""CREATE SEQUENCE probes; CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+        AS $$ BEGIN PERFORM nextval('probes'); {ending}; END $$;
+        CREATE TRIGGER note BEFORE INSERT ON {TABLE} FOR EACH STATEMENT EXECUTE FUNCTION note()"""
+    )
+    client = Client(service.url)
+    started = time.monotonic()
+    statuses = {client.get("/readyz").status for _ in range(40)}
+    seconds = time.monotonic() - started
+    assert statuses == ({200} if ending == "RETURN NEW" else {503})
+    assert 1 <= await admin.fetchval("SELECT nextval('probes') - 1") <= 1 + seconds / PROBE_KEPT_SECS
+
+
+async def test_h29_no_agent_can_stand_in_the_way_of_the_probe(operator: Client) -> None:
+    operator.create(f"probe-{os.getpid()}")
+    assert operator.get("/readyz").status == 200
 
 
 async def test_h29_a_blocked_database_is_told_within_two_seconds(
