@@ -15,7 +15,7 @@ from app.errors import ForbiddenError
 
 
 class Role(enum.StrEnum):
-    """What a key may do (DESIGN.md section 5)."""
+    """What a key may do."""
 
     OPERATOR = "operator"
     AGENT = "agent"

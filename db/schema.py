@@ -1,4 +1,4 @@
-"""The tables, in one definition (DESIGN.md sections 4 and 5).
+"""The tables, in one definition.
 
 Alembic compares this metadata with the migrated database (``alembic check`` finds no difference), and a
 test compares the catalog of both. What metadata cannot say (triggers, policies, grants) is in the SQL of

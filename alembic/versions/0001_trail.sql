@@ -1,4 +1,4 @@
--- The trail and its registry, with everything that keeps them honest (DESIGN.md sections 4 and 5).
+-- The trail and its registry, with everything that keeps them honest.
 -- Runs as trails_owner inside the transaction of the migration. Frozen once released.
 
 -- Functions are executable by everyone unless this is said.

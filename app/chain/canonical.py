@@ -1,4 +1,4 @@
-"""Canonical JSON: the one spelling of a value that is hashed and signed (DESIGN.md section 3).
+"""Canonical JSON: the one spelling of a value that is hashed and signed (RFC 8785).
 
 RFC 8785 with two differences: an integer keeps its exact decimal digits, and keys are sorted by their UTF-8
 bytes (which is the order of code points), not by UTF-16 units.

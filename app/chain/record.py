@@ -1,4 +1,4 @@
-"""A record of the format ``lineage-audit-v1``: its text, its hash, its export line (DESIGN.md section 3).
+"""A record of the format ``lineage-audit-v1``: its text, its hash, its export line.
 
 The signed text is the canonical JSON of six fields. The export line is that text with the hash and the
 signature put before its last brace, a tail of fixed length: whoever removes it has the signed bytes again.

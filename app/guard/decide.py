@@ -1,4 +1,4 @@
-"""Decisions: what to append and what to answer, from the state alone (DESIGN.md section 6).
+"""Decisions: what to append and what to answer, from the state alone.
 
 Each function returns an ``Act``: drafts of the records that the act is made of, appended in one
 transaction or not at all, and the answer, which is given only when they are on disk. Nothing here changes
@@ -73,7 +73,7 @@ _OUTCOME_SCARS = {
 
 
 def request(state: GuardState, ask: Ask, *, agent_id: str, log_uuid: UUID, actor: str, now_us: int) -> Act:
-    """Decides on a request to act, in the order of section 6's table: the first failure wins.
+    """Decides on a request to act, in the order of the README's table: the first failure wins.
 
     An ask that would be held joins the pending action that asks exactly the same, so that asking again
     stacks nothing (case G10). ``agent_id`` is named in the trace node of a denial.

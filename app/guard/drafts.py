@@ -1,6 +1,6 @@
 """The records that acts of the guard are made of, as drafts: their payloads, in one place.
 
-DESIGN.md section 3 lists the members that every reader may count on; what else stands in a payload (cost,
+The format fixes the members that every reader may count on; what else stands in a payload (cost,
 remaining, the trace node) is for answering a retry the same way and for SQL.
 """
 

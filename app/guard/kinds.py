@@ -1,4 +1,4 @@
-"""Kinds of the records that the guard writes or passes over (DESIGN.md section 3)."""
+"""Kinds of the records that the guard writes or passes over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy document: what an agent may do, fixed for its life (DESIGN.md section 6)."""
+"""The policy document: what an agent may do, fixed for its life."""
 
 from __future__ import annotations
 

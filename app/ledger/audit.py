@@ -1,4 +1,4 @@
-"""Audit: verifies a whole database and trusts no column of it (DESIGN.md section 4, last paragraphs).
+"""Audit: verifies a whole database and trusts no column of it.
 
 The registry comes first, so that a chain that vanished is an error. Then every row of the table is read
 once, in one snapshot, not by an index, in pieces of bounded size: what is held in memory depends neither on

@@ -31,7 +31,7 @@ _SCAR_MEMBERS = ("severity", "reason", "action_id")
 
 
 async def status_of(pool: Pool, chain: Chain, state: GuardState) -> JsonObject:
-    """The agent's standing in the shape of DESIGN.md section 7, at exactly the head of ``state``."""
+    """The agent's standing in the shape of Lineage's guard server, at exactly the head of ``state``."""
     policy, head = state.policy, state.head
     scars = await _scars(pool, chain, state) if state.scar_count else []
     return {

@@ -1,7 +1,7 @@
 """One node of a trace tree, as a guarded action leaves it on the record.
 
 Every guarded action is a TOOL_CALL node too: its outcome or denial carries a one-node fragment, so that
-one SQL query sees the failed tool calls of guarded and of observed agents (DESIGN.md section 8).
+one SQL query sees the failed tool calls of guarded and of observed agents.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lineage's clients work unmodified: paths, shapes and statuses of DESIGN.md section 7."""
+"""Lineage's clients work unmodified: its paths, shapes and statuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what, over every route (DESIGN.md section 5, case H14)."""
+"""Who may do what, over every route (case H14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guard decides as DESIGN.md section 6 says, step by step."""
+"""The guard decides step by step, and the first step that fails decides."""
 
 from __future__ import annotations
 
