@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import tracemalloc
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -12,20 +15,22 @@ import pytest
 
 import db.ledger
 from app.chain.keys import SigningKey, seal_secret
-from app.chain.link import seal
+from app.chain.link import seal, seal_all
 from app.chain.record import Draft, Head, parse_timestamp
-from app.chain.strict import parse
-from app.ledger import Ledger
+from app.chain.strict import JsonObject, parse
+from app.ledger import Ledger, audit_rows, dump
+from app.ledger.audit_rows import Spot
 from app.ledger.keystore import _context
 from app.ledger.mirror import row_of
 from app.principal import Permission
 from db.ledger import SigningKeyRow
-from db.pool import create_pool
+from db.pool import Connection, Pool, create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
-from tests.support.cli import faults, run_trails
+from tests.support.cli import Result, faults, run_trails
 from tests.support.ledgers import MASTER_KEY, Caller
 from tests.support.postgres import Database
 
+Fetched = dict[tuple[int, str], list[Any]]
 SCOUT = "agent_id = 'scout'"
 REHASH = "encode(sha256(convert_to(E'lineage-audit-v1\\n' || {}, 'UTF8')), 'hex')"
 
@@ -290,6 +295,295 @@ def test_a_registry_that_says_something_else_than_the_chain_is_an_error(trail: T
     assert faults(result)[0][1] == "mirror"
 
 
+@pytest.mark.parametrize("moment", ["20000-03-15", "4713-01-01 BC", "0044-03-15 BC", "infinity"])
+def test_c22_a_time_that_no_client_can_hold_hides_nothing(trail: Trail, moment: str) -> None:
+    execute(
+        trail,
+        "ALTER TABLE trails.agents DISABLE TRIGGER ALL; ALTER TABLE trails.signing_keys DISABLE TRIGGER ALL;"
+        f"UPDATE trails.agents SET created_at = '{moment}' WHERE {SCOUT};"
+        f"UPDATE trails.signing_keys SET created_at = '{moment}'",
+    )
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(0, "mirror")])
+    assert "created_at" in result.json["chains"][1]["faults"][0]["reason"]
+    named = {finding["what"] for finding in result.json["findings"]}
+    assert named == {
+        f"catalog: trigger {table}.refuse_change_{level}"
+        for table in ("agents", "signing_keys")
+        for level in ("row", "statement")
+    }
+
+
+def test_c22_a_text_of_another_type_is_named(trail: Trail) -> None:
+    trail.tamper(
+        f"ALTER TABLE {TRAIL} ALTER COLUMN trace_data DROP EXPRESSION",
+        f"ALTER TABLE {TRAIL} ALTER COLUMN signed_text TYPE bytea USING convert_to(signed_text, 'UTF8')",
+        drop_checks=True,
+    )
+    result = trail.verify()
+    assert result.code == 1
+    assert {fault for _, fault in faults(result)} == {"format"}
+    assert any("signed_text" in finding["what"] for finding in result.json["findings"])
+
+
+MIRROR_INDEXES = ("trail_failed_tool_calls", "trail_actions")
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_a_mirror_of_another_type_is_named(trail: Trail, kind: str) -> None:
+    execute(
+        trail,
+        f"ALTER TABLE {TRAIL} ALTER COLUMN trace_data DROP EXPRESSION;"
+        f"ALTER TABLE {TRAIL} ADD COLUMN other {kind}",
+    )
+    trail.tamper(
+        f"UPDATE {TRAIL} SET other = trace_data::text::{kind}",
+        f"DROP INDEX {', '.join(f'trails.{name}' for name in MIRROR_INDEXES)}",
+        f"ALTER TABLE {TRAIL} DROP COLUMN trace_data",
+        f"ALTER TABLE {TRAIL} RENAME COLUMN other TO trace_data",
+        drop_checks=True,
+    )
+    result = trail.verify()
+    assert result.code == 1
+    assert {fault for _, fault in faults(result)} == {"mirror"}
+
+
+def test_c22_one_text_that_is_no_json_hides_no_other_row(trail: Trail) -> None:
+    changed = "'no JSON'"
+    trail.tamper(
+        f"ALTER TABLE {TRAIL} ALTER COLUMN trace_data DROP EXPRESSION",
+        f"UPDATE {TRAIL} SET signed_text = {changed}, hash = {REHASH.format(changed)}"
+        f" WHERE {SCOUT} AND seq = 5",
+        f"UPDATE {TRAIL} SET trace_data = trace_data - 'cost' WHERE {SCOUT} AND seq = 2",
+        drop_checks=True,
+    )
+    assert faults(trail.verify()) == [(2, "mirror"), (None, "format")]
+
+
+def test_c22_a_schema_that_is_said_to_be_newer_hides_no_tampered_row(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 5")
+    execute(trail, "UPDATE trails.alembic_version SET version_num = '9999'")
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(5, "order")])
+    assert "schema ahead" in result.json["findings"][0]["reason"]
+
+
+def test_c22_keys_that_are_gone_hide_no_tampered_row(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 5")
+    execute(trail, "DROP TABLE trails.signing_keys")
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(5, "order")])
+    assert ("signing keys", "could not check") in findings(result)
+
+
+def findings(result: Result) -> list[tuple[str, str]]:
+    return [(finding["what"], finding["verdict"]) for finding in result.json["findings"]]
+
+
+def test_c22_a_master_key_that_cannot_be_used_hides_no_tampered_row(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 5")
+    key_file = trail.folder / "data" / "keys" / "master.key"
+    key_file.parent.mkdir(parents=True)
+    key_file.write_text("not a key")
+    key_file.chmod(0o600)
+    result = trail.verify(env=trail.with_url(trail.database.admin_url, master_key=None))
+    assert (result.code, faults(result)) == (1, [(5, "order")])
+    assert ("master key", "could not check") in findings(result)
+
+
+def test_c22_heads_that_cannot_be_read_hide_no_tampered_row(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 5")
+    assert trail.verify("--heads", trail.folder / "gone").code == 1
+    heads = trail.folder / "heads.txt"
+    heads.write_text(f"9:{'ab' * 32} scout\n9:{'cd' * 32} scout\n")
+    result = trail.verify("--heads", heads)
+    assert (result.code, (5, "order") in faults(result)) == (1, True)
+    assert "different hashes" in result.json["chains"][1]["note"]
+
+
+def test_c18_a_table_that_is_gone_was_not_merely_never_made(trail: Trail) -> None:
+    execute(trail, f"ALTER TABLE {TRAIL} RENAME TO elsewhere")
+    result = trail.verify()
+    assert result.code == 1
+    assert ("catalog: relation agent_audit_trails", "tampered") in findings(result)
+
+
+def test_c22_a_chain_read_halfway_keeps_its_faults(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection breaks behind a tampered row: that row is named all the same."""
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE agent_id = 'other' AND seq = 1")
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 1")
+    read = audit_rows.fetch
+
+    async def breaking(connection: Connection, statement: str, spots: Sequence[Spot]) -> Fetched:
+        found = await read(connection, statement, spots)
+        if any((spot.seq or 0) >= 3 for spot in spots):
+            connection.terminate()
+        return found
+
+    monkeypatch.setattr(audit_rows, "fetch", breaking)
+    monkeypatch.setattr(audit_rows, "CHUNK_ROWS", 1)
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(1, "order")])
+    assert findings(result) == [("database", "could not check")]
+    assert [chain["note"] for chain in result.json["chains"]] == ["not read to its end"]
+
+
+def test_c18_a_guarded_agents_chain_that_ends_before_its_policy_is_an_error(trail: Trail) -> None:
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq > 0")
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(1, "mirror")])
+
+
+@pytest.mark.parametrize("records", [1, 3])
+def test_an_observed_agent_that_the_registry_calls_guarded_is_an_error(trail: Trail, records: int) -> None:
+    asyncio.run(observe(trail.database.app_url, records - 1))
+    assert trail.verify().code == 0
+    trail.tamper("UPDATE trails.agents SET guarded = true WHERE agent_id = 'watched'")
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(1, "mirror")])
+
+
+async def observe(url: str, events: int) -> None:
+    """Makes the observed agent ``watched`` with some events."""
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        watched = Caller(ledger, "watched")
+        await watched.observe()
+        await append(pool, ledger, watched, [Draft("event", {"type": "t"}, "watched")] * events)
+        await ledger.close()
+
+
+async def append(pool: Pool, ledger: Ledger, caller: Caller, drafts: list[Draft]) -> None:
+    """Appends records by hand, signed with the tenant's key."""
+    chain = await ledger._chain(caller.may(Permission.READ_STATUS))
+    await ledger._actor.refresh(chain)
+    key = (await ledger._keystore.of(caller.tenant)).newest
+    records = seal_all(drafts, chain.head, 0, key)
+    await db.ledger.append(pool, [row_of(chain.id, record, key.public.key_id) for record in records])
+
+
+@pytest.mark.parametrize("arguments", [[], ["--tenant", "default"], ["--agent", "scout"]])
+def test_c18_a_tenant_without_its_row_is_an_error(trail: Trail, arguments: list[str]) -> None:
+    execute(
+        trail,
+        "ALTER TABLE trails.tenants DISABLE TRIGGER ALL; DELETE FROM trails.tenants;"
+        "ALTER TABLE trails.tenants ENABLE ALWAYS TRIGGER refuse_change_row;"
+        "ALTER TABLE trails.tenants ENABLE ALWAYS TRIGGER refuse_change_statement",
+    )
+    result = trail.verify(*arguments)
+    assert result.code == 1
+    assert "no row in the table of tenants" in result.out
+    assert not [what for what, _ in findings(result) if what.startswith("catalog")]
+
+
+@pytest.mark.parametrize(
+    ("keep", "ends_in_an_act"), [(2, True), (3, False), (4, False), (7, True), (8, False), (9, True)]
+)
+def test_c18_a_chain_that_was_cut_in_the_middle_of_an_act_is_incomplete(
+    trail: Trail, keep: int, *, ends_in_an_act: bool
+) -> None:
+    """Records 2 and 3, 9 and 10 are an ask and its decision, 7 and 8 a failure and its scar (of 0 to 14)."""
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq > {keep}")
+    result = trail.verify()
+    kinds = trail.fetch(f"SELECT kind FROM {TRAIL} WHERE {SCOUT} ORDER BY seq")
+    assert (result.code, faults(result)) == (3 if ends_in_an_act else 0, []), kinds
+    if ends_in_an_act:
+        assert "in the middle of an act" in result.json["chains"][1]["note"]
+
+
+def test_c18_a_stamped_act_ends_with_as_many_records_as_it_says(trail: Trail) -> None:
+    """Creating ``scout`` with an idempotency key was one act of two records."""
+    trail.tamper(
+        f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq > 0",
+        f"UPDATE trails.agents SET guarded = false WHERE {SCOUT}",
+    )
+    assert trail.verify().code == 3
+
+
+def test_p20_a_key_that_two_records_of_a_chain_carry_is_named(trail: Trail) -> None:
+    execute(trail, "DROP INDEX trails.trail_idempotency_key")
+    asyncio.run(append_again(trail.database.app_url))
+    execute(
+        trail,
+        f"CREATE INDEX trail_idempotency_key ON {TRAIL} (tenant_id, log_uuid, idempotency_key)"
+        " WHERE idempotency_key IS NOT NULL",
+    )
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [])
+    index, repeated = result.json["findings"]
+    assert index["what"] == "catalog: index agent_audit_trails.trail_idempotency_key"
+    assert repeated["what"] == "chain default/scout"
+    assert "in 2 records, the first at seq 15, the last at seq 16" in repeated["reason"]
+    assert trail.verify("--agent", "other").json["findings"] == [index]
+
+
+async def append_again(url: str) -> None:
+    """Appends two records under one idempotency key."""
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        stamp: JsonObject = {"key": "ab" * 32, "request": "cd" * 32, "records": 1}
+        draft = Draft("event", {"type": "t", "idempotency": stamp}, "scout")
+        await append(pool, ledger, Caller(ledger, "scout"), [draft, draft])
+        await ledger.close()
+
+
+def test_t11_memory_is_bounded_by_the_text_and_not_by_how_jsonb_spells_it(trail: Trail) -> None:
+    """Each of these bodies is 0.2 MB of text, and 9 MB as the text of its mirror."""
+    bodies = 6
+    asyncio.run(ask_for_huge_numbers(trail.database.app_url, bodies))
+    assert trail.verify().code == 0
+    tracemalloc.start()
+    try:
+        assert trail.trails("verify", "--quiet").code == 0
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+async def ask_for_huge_numbers(url: str, times: int) -> None:
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        scout = Caller(ledger, "scout")
+        for number in range(times):
+            await scout.ask("search", {"n": number, "huge": [1e308] * 30_000})
+        await ledger.close()
+
+
+def test_t11_rows_come_in_pieces_of_bounded_size(trail: Trail, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trail.verify()
+    exported = trail.trails("export", "scout", "--out", "-").out
+    sizes = trail.fetch(f"SELECT max(octet_length(signed_text)) FROM {TRAIL}")[0][0]
+    read, largest = audit_rows.fetch, 0
+
+    async def counting(connection: Connection, statement: str, spots: Sequence[Spot]) -> Fetched:
+        nonlocal largest
+        largest = max(largest, len(spots))
+        return await read(connection, statement, spots)
+
+    for limit, rows in ((1, 1), (3 * sizes, 15)):
+        largest = 0
+        monkeypatch.setattr(audit_rows, "fetch", counting)
+        monkeypatch.setattr(dump, "fetch", counting)
+        monkeypatch.setattr(audit_rows, "CHUNK_BYTES", limit)
+        assert trail.verify().json == whole.json
+        assert trail.trails("export", "scout", "--out", "-").out == exported
+        assert 1 <= largest <= rows
+
+
+def test_t11_a_row_larger_than_any_record_is_a_fault_and_is_not_read(
+    trail: Trail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 100_000
+    monkeypatch.setattr(audit_rows, "MAX_ROW_BYTES", limit)
+    assert trail.verify().code == 0
+    trail.tamper(
+        f"UPDATE {TRAIL} SET actor = repeat('x', {limit}) WHERE {SCOUT} AND seq = 2", drop_checks=True
+    )
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [(2, "format")])
+    assert "more than any record has" in result.json["chains"][1]["faults"][0]["reason"]
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -299,6 +593,8 @@ def test_a_registry_that_says_something_else_than_the_chain_is_an_error(trail: T
         f"ALTER TABLE {TRAIL} DISABLE ROW LEVEL SECURITY",
         f"CREATE POLICY everybody ON {TRAIL} USING (true)",
         f"CREATE RULE quietly AS ON DELETE TO {TRAIL} DO INSTEAD NOTHING",
+        "DROP INDEX trails.trail_idempotency_key",
+        "UPDATE pg_index SET indisready = false WHERE indexrelid = 'trails.trail_actions'::regclass",
         "CREATE OR REPLACE FUNCTION trails.check_append_v1() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'",
     ],
 )
