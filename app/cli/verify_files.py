@@ -73,7 +73,6 @@ class _Reading:
         self._ahead_bytes = 0
         self._newer: str | None = None
         self._first = b""
-        self._gzip = False
         self._said = _Said()
         self._anchors: list[Anchor] = []
         self._reader: ExportReader | None = None
@@ -84,7 +83,6 @@ class _Reading:
             self._reader.take(line)
             return
         self._first = self._first or line
-        self._gzip = self._gzip or (not self._ahead and line.startswith(_GZIP))
         text = _text(line)
         newer = _newer_format(line if text is None else text.encode())
         self._newer = self._newer or newer
@@ -152,9 +150,6 @@ class _Reading:
             return "not an export: UTF-16 text; exports are UTF-8"
         if self._first.startswith(_GZIP):
             return f"compressed with gzip; verify what is in it: gunzip -c {self._name} | trails verify -"
-        if self._gzip:
-            file = "" if self._name == STDIN else f" {self._name}"
-            return f"not an export: compressed; try: gunzip -c{file} | trails verify -"
         return f"not an export of the format {FORMAT}"
 
 
