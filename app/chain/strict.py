@@ -1,4 +1,4 @@
-"""Strict JSON: what comes in is read once, from raw bytes, by one rule (DESIGN.md section 3).
+"""Strict JSON: what comes in is read once, from raw bytes, by one rule.
 
 RFC 8259 in UTF-8 without BOM, and in addition no duplicate keys (compared after unescaping), no NaN or
 Infinity, no number that overflows a double, no integer of more than ``MAX_DIGITS`` digits, no U+0000 and no
@@ -73,6 +73,7 @@ _ENCODER = msgspec.json.Encoder()
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 """Also one that never ends: looking for its end again from each quote in it would take for ever."""
 
+_STRETCH = re.compile(rb'(?:[^"]++|"(?:[^"\\]|\\.)*+"?){1,10000}+', re.DOTALL)
 _EMPTY = re.compile(rb"\[[ \t\n\r]*\]|\{[ \t\n\r]*\}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
@@ -251,13 +252,20 @@ def _check_values(raw: bytes, limit: int, max_depth: int, max_string: int) -> No
     """
     if len(raw) <= 2 * limit or _punctuation(raw) < limit:
         return
-    bare = _STRING.sub(b"0", raw)
-    reason = _TOO_MUCH.format(limit)
-    if bare.count(b",") >= limit:
-        raise InvalidJsonError(reason, "$")
-    if 1 + _punctuation(bare) - len(_EMPTY.findall(bare)) > limit:
+    commas = opened = empty = 0
+    excess = InvalidJsonError(_TOO_MUCH.format(limit), "$")
+    for stretch in _STRETCH.finditer(raw):
+        bare = _STRING.sub(b"0", stretch[0])
+        commas += bare.count(b",")
+        if commas >= limit:
+            raise excess
+        opened += bare.count(b"[") + bare.count(b"{")
+        if opened > limit:
+            break  # of a document, at most one bracket more than commas is empty, so it has as many values
+        empty += len(_EMPTY.findall(bare))
+    if 1 + commas + opened - empty > limit:
         # Mostly brackets: the reason is rather that they nest too deep, at a place that can be named.
-        raise _Locator(_decode(raw), max_depth, max_string).find() or InvalidJsonError(reason, "$")
+        raise _Locator(_decode(raw), max_depth, max_string).find() or excess
 
 
 def _punctuation(raw: bytes) -> int:

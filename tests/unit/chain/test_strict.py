@@ -6,6 +6,8 @@ import json
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.chain.strict import MAX_DEPTH, MAX_DIGITS, MAX_MEMBERS, MAX_STRING, MAX_VALUES, parse
 from app.errors import InvalidJsonError
@@ -168,6 +170,32 @@ def test_the_values_of_a_document_are_counted_exactly(document: str, pad: str) -
         == f"more than {count - 1} values in one document at $"
     )
     assert parse(padded.encode()).value == json.loads(padded)
+
+
+_SCALARS = st.none() | st.integers(0, 9) | st.text('[]{},:"\\\\ a', max_size=6)
+_DOCUMENTS = st.recursive(
+    _SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text('a,["\\\\', max_size=3), inner, max_size=4)
+    ),
+    max_leaves=60,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_DOCUMENTS, st.sampled_from([None, 1]))
+def test_the_values_of_any_document_are_counted_exactly(document: object, indent: int | None) -> None:
+    padded = json.dumps(document, indent=indent).encode() + b" " * 400
+    count = _values(document)
+    assert parse(padded, max_values=count).value == document
+    assert f"more than {count - 1} values" in _refusal(padded, max_values=count - 1)
+
+
+def test_values_are_counted_across_many_strings() -> None:
+    strings = 30_000
+    document = b"[" + b",".join([b'"[,"'] * strings) + b",[]]"
+    assert len(parse(document, max_values=strings + 2).value) == strings + 1  # type: ignore[arg-type]  # a list
+    assert "values" in _refusal(document, max_values=strings + 1)
 
 
 def test_c12_of_too_many_brackets_the_depth_is_told() -> None:
