@@ -46,9 +46,9 @@ Exit codes (text, --json and --quiet agree):
   0  verified: everything sound, signed by a trusted key
   1  tampered: something was changed (outranks all others)
   2  the command line cannot be read
-  3  incomplete: a head kept elsewhere is beyond the end, or a line is cut
+  3  incomplete: a head kept elsewhere is beyond the end, or a line or an act is cut
   4  nothing to verify: no record was looked at
-  5  could not check: unreadable file, database away, newer format
+  5  could not check: unreadable file, no export, database away, newer format
   6  self-declared: sound, but no trusted key; pin one with --public-key
 """
 
