@@ -34,8 +34,7 @@ def stage() -> Iterator[Database]:
 def served(factory: str, environment: Mapping[str, str], ready: str) -> Iterator[int]:
     """Runs an application factory in one server process; yields its port when ``ready`` answers at all."""
     port = _free_port()
-    command = [sys.executable, "-m", "uvicorn", "--factory", factory, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--no-access-log", "--log-level", "warning"]
+    command = [sys.executable, "-m", "tests.bench.serve", factory, str(port)]
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+b") as log:
         process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
         try:
