@@ -6,6 +6,7 @@ process appended a moment ago. What does not verify quarantines the chain; the o
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import db.ledger
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 500
 """Rows read at once, of bounded size: what rebuilding holds in memory, whatever the chain's age."""
 
+QUICK_CHARS = 64 * 1024
+"""Text that is verified at once; more is verified beside the event loop."""
+
 
 async def catch_up(pool: Pool, chain: Chain, keys: TenantKeys) -> bool:
     """Reads, verifies and folds what was appended after the chain's head. True when there was something.
@@ -36,7 +40,7 @@ async def catch_up(pool: Pool, chain: Chain, keys: TenantKeys) -> bool:
     chain.require_sound()
     moved = False
     while rows := await _rows_after(pool, chain):
-        _fold_rows(chain, keys, rows)
+        await _fold_rows(chain, keys, rows)
         moved = True
     if chain.head is None:
         raise chain.quarantine("the registry names this chain, but the table holds no record of it")
@@ -65,16 +69,25 @@ async def confirm_head(pool: Pool, chain: Chain) -> None:
         raise chain.quarantine(f"record {head.seq} was verified here before and is no longer in the table")
 
 
-def _fold_rows(chain: Chain, keys: TenantKeys, rows: list[TrailRow]) -> None:
-    if not rows:
-        return
+async def _fold_rows(chain: Chain, keys: TenantKeys, rows: list[TrailRow]) -> None:
     try:
         verifier = chain.verifier(_trusted_key(chain, keys, rows[0]))
-        for row in rows:
-            record = verify_row(chain.id, verifier, row)
-            chain.advance(record, _key_in_force(verifier))
+        if sum(len(row.signed_text) for row in rows) > QUICK_CHARS:
+            # Beside the event loop, and without touching the chain: whoever waits for this may go away.
+            verified = await asyncio.to_thread(_verify_rows, chain.id, verifier, rows)
+        else:
+            verified = _verify_rows(chain.id, verifier, rows)
+        for record, key in verified:
+            chain.advance(record, key)
     except (ChainError, KeyMaterialError) as error:
         raise chain.quarantine(str(error)) from error
+
+
+def _verify_rows(
+    chain_id: ChainId, verifier: Verifier, rows: list[TrailRow]
+) -> list[tuple[VerifiedRecord, PublicKey]]:
+    """Each row verified, with the key in force behind it."""
+    return [(verify_row(chain_id, verifier, row), _key_in_force(verifier)) for row in rows]
 
 
 def verify_row(chain_id: ChainId, verifier: Verifier, row: TrailRow) -> VerifiedRecord:
