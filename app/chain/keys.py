@@ -11,7 +11,6 @@ Keys at rest are sealed with OpenSSL's AES-GCM (cryptography).
 from __future__ import annotations
 
 import hashlib
-import hmac
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -167,11 +166,6 @@ def open_secret(master: bytes, sealed: bytes, *, context: bytes) -> bytes:
         return AESGCM(derive(master, "seal")).decrypt(nonce, ciphertext, context)
     except (InvalidTag, ValueError):
         raise KeyMaterialError("the secret does not open under this master key") from None
-
-
-def same_secret(one: bytes, other: bytes) -> bool:
-    """Whether two secrets are equal, in time that does not depend on where they differ."""
-    return hmac.compare_digest(one, other)
 
 
 def _check_point(raw: bytes) -> None:

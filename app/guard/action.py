@@ -9,11 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from app.chain.record import VerifiedRecord
-from app.chain.strict import JsonValue
+from app.chain.strict import JsonObject, JsonValue
 from app.errors import FormatError, OrderError
 from app.guard.fields import (
     FieldError,
-    JsonObject,
     as_object,
     integer,
     one_of,

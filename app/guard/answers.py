@@ -7,10 +7,11 @@ from collections.abc import Iterable
 import msgspec
 
 from app.chain.record import Draft, VerifiedRecord
+from app.chain.strict import JsonObject
 from app.errors import ConflictError, FormatError, InvalidStateError
 from app.guard import kinds
 from app.guard.action import rejection_reason
-from app.guard.fields import FieldError, JsonObject, as_object, integer, optional_integer, text
+from app.guard.fields import FieldError, as_object, integer, optional_integer, text
 from app.guard.words import ActionStatus
 
 OUTCOME_CONFLICT = "outcome_conflict"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from app.guard.fields import JsonObject
+from app.chain.strict import JsonObject
 from app.guard.policy import Policy, RateLimit
 from app.guard.state import GuardState, inside_window
 from app.guard.words import Severity

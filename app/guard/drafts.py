@@ -11,12 +11,12 @@ from uuid import UUID
 import msgspec
 
 from app.chain.record import Draft, format_timestamp
+from app.chain.strict import JsonObject
 from app.errors import ConflictError
 from app.guard import kinds
 from app.guard.action import Action, rejection_reason
 from app.guard.answers import OUTCOME_CONFLICT, Act, Allowed, Denied
 from app.guard.checks import Refusal
-from app.guard.fields import JsonObject
 from app.guard.policy import Policy
 from app.guard.state import GuardState
 from app.guard.words import OutcomeStatus, Severity, add_scar

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
-from app.chain.strict import JsonValue
-
-JsonObject: TypeAlias = dict[str, JsonValue]
-"""A JSON object."""
+from app.chain.strict import JsonObject, JsonValue
 
 MAX_COST = 2**63 - 1
 """Largest cost, budget and call limit: what a BIGINT holds (case P31)."""

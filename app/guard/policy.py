@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from app.chain.strict import JsonValue
+from app.chain.strict import JsonObject, JsonValue
 from app.errors import InvalidPolicyError
 from app.guard.fields import (
     MAX_TOOL_CHARS,
     FieldError,
-    JsonObject,
     as_object,
     flag,
     integer,

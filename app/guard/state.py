@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from app.chain.canonical import canonical
 from app.chain.record import GENESIS, KEY_ROTATED, ZERO_HASH, Head, VerifiedRecord
-from app.chain.strict import JsonValue
+from app.chain.strict import JsonObject, JsonValue
 from app.errors import FormatError, InvalidPolicyError, LinkError, OrderError, UnknownKindError
 from app.guard.action import Action, fold_action
-from app.guard.fields import MAX_TOOL_CHARS, FieldError, JsonObject, integer, one_of, optional_text, text
+from app.guard.fields import MAX_TOOL_CHARS, FieldError, integer, one_of, optional_text, text
 from app.guard.kinds import (
     ACTION_ALLOWED,
     ACTION_DENIED,

@@ -13,9 +13,8 @@ import msgspec
 from litestar.types import Receive, Scope
 
 from app.chain.canonical import canonical_parsed
-from app.chain.strict import MAX_VALUES, Parsed, parse
+from app.chain.strict import MAX_VALUES, JsonObject, Parsed, parse
 from app.errors import BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError
-from app.guard.fields import JsonObject
 from app.http.exchange import Call, exchange_in, headers
 from app.ledger.idempotency import Stamp, stamp
 from app.principal import Grant

@@ -66,16 +66,11 @@ class Chain:
         Raises:
             UnavailableError: others before it wait for the database for too long.
         """
-        if self.lock.locked():
-            try:
-                async with asyncio.timeout(LOCK_SECS):
-                    await self.lock.acquire()
-            except TimeoutError:
-                raise UnavailableError(
-                    "other requests on this agent wait for the database; try again"
-                ) from None
-        else:
-            await self.lock.acquire()
+        try:
+            async with asyncio.timeout(LOCK_SECS):
+                await self.lock.acquire()
+        except TimeoutError:
+            raise UnavailableError("other requests on this agent wait for the database; try again") from None
         try:
             yield
         finally:
@@ -161,11 +156,10 @@ class Chains:
         self._forget_oldest()
         return chain
 
-    def adopt(self, chain: Chain) -> Chain:
+    def adopt(self, chain: Chain) -> None:
         """Keeps a chain that was begun here; one that another caller looked up meanwhile wins."""
-        kept = self._chains.setdefault((chain.id.tenant_id, chain.id.agent_id), chain)
+        self._chains.setdefault((chain.id.tenant_id, chain.id.agent_id), chain)
         self._forget_oldest()
-        return kept
 
     def remember_all(self, ids: Iterable[ChainId]) -> list[Chain]:
         """Keeps several chains, in the order given."""

@@ -29,7 +29,6 @@ class TenantKeys(msgspec.Struct, frozen=True):
     """
 
     tenant_id: UUID
-    slug: str
     newest: SigningKey
     by_public_key: dict[str, SigningKey]
 
@@ -98,7 +97,6 @@ class Keystore:
         opened = [self._open_row(tenant_id, row) for row in rows]
         return TenantKeys(
             tenant_id=tenant_id,
-            slug=tenant.slug,
             newest=opened[-1],
             by_public_key={key.public.hex: key for key in opened},
         )

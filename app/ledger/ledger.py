@@ -7,7 +7,7 @@ Each method takes a ``Grant``: proof of who is asking, for which tenant, and tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 from uuid import UUID, uuid4
 
@@ -338,8 +338,7 @@ class Ledger:
                 raise UnknownActionError(action_id) from None
             return on(state, action, now_us)
 
-        act: Callable[[GuardState, int], Awaitable[Act]] = with_action
-        return await self._actor.act(chain, act, stamp)
+        return await self._actor.act(chain, with_action, stamp)
 
 
 def _agent_of(grant: Grant) -> str:

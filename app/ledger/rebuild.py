@@ -10,9 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import db.ledger
-from app.chain.record import SignedRecord
 from app.errors import ChainError, KeyMaterialError, MirrorError, OrderError
 from app.ledger.mirror import check_mirror
+from app.ledger.read import GONE, signed_of
 
 if TYPE_CHECKING:
     from app.chain.keys import PublicKey
@@ -66,7 +66,7 @@ async def confirm_head(pool: Pool, chain: Chain) -> None:
         return
     row = await db.ledger.row_at(pool, chain.id.tenant_id, chain.id.log_uuid, head.seq)
     if row is None or row.hash != head.hash:
-        raise chain.quarantine(f"record {head.seq} was verified here before and is no longer in the table")
+        raise chain.quarantine(GONE.format(seq=head.seq))
 
 
 async def _fold_rows(chain: Chain, keys: TenantKeys, rows: list[TrailRow]) -> None:
@@ -97,7 +97,7 @@ def verify_row(chain_id: ChainId, verifier: Verifier, row: TrailRow) -> Verified
         ChainError: which check failed, and at which ``seq``.
     """
     key_before = verifier.key
-    record = verifier.step(SignedRecord(text=row.signed_text, hash=row.hash, signature=row.signature))
+    record = verifier.step(signed_of(row))
     check_mirror(chain_id, row, record, key_before or _key_in_force(verifier))
     return record
 

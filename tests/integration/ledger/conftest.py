@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import asyncpg
 import pytest
 
 from app.ledger import Ledger
-from db.pool import Pool, create_pool
-from tests.support.ledgers import MASTER_KEY, Caller, Opener, SetClock, Table
-from tests.support.postgres import Database
+from db.pool import Pool
+from tests.support.ledger_fixtures import agent, clock, second_ledger, table, twin
+from tests.support.ledgers import MASTER_KEY, Opener, SetClock
 
-
-@pytest.fixture
-def clock() -> SetClock:
-    """The clock of all ledgers of the test; it stands still until it is moved."""
-    return SetClock()
+__all__ = ["agent", "clock", "second_ledger", "table", "twin"]
 
 
 @pytest.fixture
@@ -25,16 +20,6 @@ async def ledger(pool: Pool, clock: SetClock) -> AsyncIterator[Ledger]:
     opened = await Ledger.open(pool, master_key=MASTER_KEY, clock=clock)
     yield opened
     await opened.close()
-
-
-@pytest.fixture
-async def second_ledger(ledger: Ledger, database: Database, clock: SetClock) -> AsyncIterator[Ledger]:
-    """Another process's ledger: its own pool, its own memory."""
-    del ledger  # it is opened first
-    async with await create_pool(database.app_url, max_size=8) as pool:
-        opened = await Ledger.open(pool, master_key=MASTER_KEY, clock=clock)
-        yield opened
-        await opened.close()
 
 
 @pytest.fixture
@@ -50,23 +35,3 @@ async def restarted(ledger: Ledger, pool: Pool, clock: SetClock) -> AsyncIterato
     yield opener
     for one in opened:
         await one.close()
-
-
-@pytest.fixture
-def table(admin: asyncpg.Connection[asyncpg.Record]) -> Table:
-    """The trail as a superuser sees it."""
-    return Table(admin)
-
-
-@pytest.fixture
-async def agent(ledger: Ledger) -> Caller:
-    """A guarded agent at ``ledger``: budget 100, scar limit 50, tools look 0, search 2, email 5 (held)."""
-    caller = Caller(ledger)
-    await caller.create()
-    return caller
-
-
-@pytest.fixture
-def twin(agent: Caller, second_ledger: Ledger) -> Caller:
-    """The same agent at the second ledger."""
-    return agent.at(second_ledger)

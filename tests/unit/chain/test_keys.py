@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from app.chain.keys import PublicKey, SigningKey, derive, open_secret, same_secret, seal_secret
+from app.chain.keys import PublicKey, SigningKey, derive, open_secret, seal_secret
 from app.errors import KeyMaterialError, SignatureError
 from tests.vectors.make_vectors import ED25519_ORDER, ONE, STRANGER
 
@@ -194,8 +194,3 @@ def test_each_purpose_has_its_own_key() -> None:
     assert len(keys) == 5
     assert derive(MASTER, "a") == derive(MASTER, "a") != derive(bytes(32), "a")
     assert all(len(key) == 32 for key in keys)
-
-
-def test_secrets_are_compared_by_value() -> None:
-    assert same_secret(b"one", b"one")
-    assert not same_secret(b"one", b"two")
