@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 import pytest
@@ -14,7 +15,7 @@ from app.ledger.chain import Chain, ChainId
 async def test_g27_waiting_for_others_on_the_same_agent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain, "LOCK_SECS", 0.01)
     one = Chain(ChainId(uuid4(), "agent", uuid4(), guarded=True))
-    async with one.exclusively():
+    async with asyncio.timeout(2), one.exclusively():  # without a bound of its own it would wait for ever
         with pytest.raises(UnavailableError, match="other requests on this agent"):
             async with one.exclusively():
                 raise AssertionError("two at a time")
