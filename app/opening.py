@@ -18,7 +18,7 @@ import db.ledger
 from app.chain.keys import open_secret
 from app.errors import KeyMaterialError, StartupError
 from app.ledger import Ledger
-from app.ledger.keystore import _context
+from app.ledger.keystore import key_context
 from app.settings import MASTER_KEY_FILE, Secrets, Settings
 from db.ledger import SigningKeyRow
 from db.pool import Pool
@@ -173,7 +173,7 @@ async def _connected(url: str) -> asyncpg.Connection[asyncpg.Record]:
 
 def _opens(row: SigningKeyRow, secrets: Secrets) -> bool:
     try:
-        open_secret(secrets.master_key, row.sealed_secret, context=_context(row.tenant_id, row.key_id))
+        open_secret(secrets.master_key, row.sealed_secret, context=key_context(row.tenant_id, row.key_id))
     except KeyMaterialError:
         return False
     return True

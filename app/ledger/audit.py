@@ -20,14 +20,14 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from app.chain.keys import PublicKey, SigningKey, open_secret
+from app.chain.keys import PublicKey
 from app.chain.report import Report
 from app.chain.verdict import Verdict
 from app.chain.verify import ChainAudit
 from app.errors import KeyMaterialError, OrderError, TrailsError
 from app.ledger.audit_chain import AuditedChain, ChainName, Keys, RegisteredChain, UnregisteredRows
 from app.ledger.audit_rows import CHUNK_ROWS, AuditedRow, audited_rows, moment
-from app.ledger.keystore import _context
+from app.ledger.keystore import open_signing_key
 from db.checks import check_catalog
 from db.ledger import ChainRow
 from db.migrate import check_revision
@@ -312,12 +312,8 @@ async def _keys(
 
 
 def _open(master_key: bytes, row: asyncpg.Record) -> PublicKey:
-    context = _context(row["tenant_id"], row["key_id"])
-    secret = open_secret(master_key, row["sealed_secret"], context=context)
-    public = SigningKey.from_raw(secret).public
-    if (public.hex, public.key_id) != (row["public_key"], row["key_id"]):
-        raise KeyMaterialError("the stored public key is not that of the secret")
-    return public
+    columns = ("tenant_id", "key_id", "public_key", "sealed_secret")
+    return open_signing_key(master_key, **{name: row[name] for name in columns}).public
 
 
 async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) -> None:

@@ -78,7 +78,7 @@ class Keystore:
         sealed = seal_secret(
             self._master,
             secret,
-            context=_context(tenant_id, key.public.key_id),
+            context=key_context(tenant_id, key.public.key_id),
             nonce=os.urandom(_NONCE_BYTES),
         )
         now = datetime.now(UTC)
@@ -94,24 +94,38 @@ class Keystore:
         rows = await db.ledger.signing_keys(self._pool, tenant_id)
         if tenant is None or not rows:
             raise NotFoundError("tenant not found")
-        opened = [self._open_row(tenant_id, row) for row in rows]
+        opened = [
+            open_signing_key(
+                self._master,
+                tenant_id=tenant_id,
+                key_id=row.key_id,
+                public_key=row.public_key,
+                sealed_secret=row.sealed_secret,
+            )
+            for row in rows
+        ]
         return TenantKeys(
             tenant_id=tenant_id,
             newest=opened[-1],
             by_public_key={key.public.hex: key for key in opened},
         )
 
-    def _open_row(self, tenant_id: UUID, row: SigningKeyRow) -> SigningKey:
-        """Opens one stored key; the public key is derived from the secret, never believed."""
-        context = _context(tenant_id, row.key_id)
-        key = SigningKey.from_raw(open_secret(self._master, row.sealed_secret, context=context))
-        if key.public.hex != row.public_key or key.public.key_id != row.key_id:
-            raise KeyMaterialError(
-                f"signing key {row.key_id}: the stored public key is not that of the secret"
-            )
-        return key
+
+def open_signing_key(
+    master_key: bytes, *, tenant_id: UUID, key_id: str, public_key: str, sealed_secret: bytes
+) -> SigningKey:
+    """Opens one stored key; the public key is derived from the secret, never believed.
+
+    Raises:
+        KeyMaterialError: it does not open under this master key, or is not the key that the row names.
+    """
+    secret = open_secret(master_key, sealed_secret, context=key_context(tenant_id, key_id))
+    key = SigningKey.from_raw(secret)
+    if (key.public.hex, key.public.key_id) != (public_key, key_id):
+        raise KeyMaterialError(f"signing key {key_id}: the stored public key is not that of the secret")
+    return key
 
 
-def _context(tenant_id: UUID, key_id: str) -> bytes:
+def key_context(tenant_id: UUID, key_id: str) -> bytes:
     """What a sealed key is bound to: moved to another tenant's row, it does not open."""
     return f"{tenant_id}/{key_id}".encode()

@@ -20,7 +20,7 @@ from app.chain.record import Draft, Head, parse_timestamp
 from app.chain.strict import JsonObject, parse
 from app.ledger import Ledger, audit_rows, dump
 from app.ledger.audit_rows import Spot
-from app.ledger.keystore import _context
+from app.ledger.keystore import key_context
 from app.ledger.mirror import row_of
 from app.principal import Permission
 from db.ledger import SigningKeyRow
@@ -736,7 +736,7 @@ async def rotate(url: str, *, stored: bool) -> None:
         old = (await ledger._keystore.of(scout.tenant)).newest
         rotation = seal(Draft("key_rotated", {"public_key": new.public.hex}, "operator"), chain.head, 0, old)
         event = seal(Draft("event", {}, "scout"), rotation.head, 0, new)
-        context = _context(scout.tenant, new.public.key_id)
+        context = key_context(scout.tenant, new.public.key_id)
         secret = seal_secret(MASTER_KEY, hashlib.sha256(b"second").digest(), context=context, nonce=bytes(12))
         # The table refuses a key that the registry does not hold; a planted one opens under no master key.
         sealed = secret if stored else secret[:-1] + bytes([secret[-1] ^ 1])
