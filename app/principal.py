@@ -22,7 +22,11 @@ class Role(enum.StrEnum):
 
 
 class Permission(enum.StrEnum):
-    """One kind of thing that a route does."""
+    """One kind of thing that a route does.
+
+    ``POST`` is for traces, events and spans; ``OBSERVE`` begins the chain of an agent that posts for the first
+    time; ``READ_SESSIONS`` shows what all agents of the tenant did together.
+    """
 
     CREATE_AGENT = "create_agent"
     LIST_AGENTS = "list_agents"
@@ -36,12 +40,21 @@ class Permission(enum.StrEnum):
     DECIDE = "decide"
     SCAR = "scar"
     TERMINATE = "terminate"
+    POST = "post"
+    OBSERVE = "observe"
+    READ_SESSIONS = "read_sessions"
 
 
 PERMISSIONS: dict[Role, frozenset[Permission]] = {
     Role.OPERATOR: frozenset(Permission),
     Role.AGENT: frozenset(
-        {Permission.READ_STATUS, Permission.READ_ACTION, Permission.REQUEST, Permission.REPORT}
+        {
+            Permission.READ_STATUS,
+            Permission.READ_ACTION,
+            Permission.REQUEST,
+            Permission.REPORT,
+            Permission.POST,
+        }
     ),
 }
 """The one table of what each role may do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from app.chain.strict import JsonValue, parse
@@ -44,7 +44,7 @@ def must_be_accepted(name: str) -> bool:
 
 async def test_documents_come_back_equal_or_are_refused(server: ServerProcess) -> None:
     headers = {"Authorization": f"Bearer {server.operator_token}", "Content-Type": "application/json"}
-    with httpx.Client(base_url=server.base_url, headers=headers, timeout=30) as http:
+    with httpx2.Client(base_url=server.base_url, headers=headers, timeout=30) as http:
         http.post("/v1/agents", json={"agent_id": "echo", "policy": POLICY}).raise_for_status()
         outcomes = {name: _echo(http, document) for name, document in documents()}
 
@@ -63,7 +63,7 @@ def _folder(name: str) -> str:
     return "jcs-rfc8785" if name.startswith(("input__", "output__")) else "json-test-suite"
 
 
-def _echo(http: httpx.Client, document: bytes) -> tuple[int, Any]:
+def _echo(http: httpx2.Client, document: bytes) -> tuple[int, Any]:
     body = b'{"tool":"echo","input":' + document + b"}"
     answer = http.post("/v1/agents/echo/actions", content=body)
     if answer.status_code != 200:

