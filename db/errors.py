@@ -48,6 +48,10 @@ class DuplicateKeyError(StaleChainError):
     """The chain holds a record with this idempotency key already: read it, and answer from it."""
 
 
+class DuplicateSpanError(StaleChainError):
+    """One of the spans is on record already: ask which, and leave its fragment out."""
+
+
 @contextmanager
 def translate(agent_id: str = "") -> Iterator[None]:
     """Runs the block; errors of asyncpg, of the network and time-outs leave it as ours.
@@ -62,6 +66,7 @@ def translate(agent_id: str = "") -> Iterator[None]:
         StaleChainError: another writer took this ``seq``, the predecessor is not there, or the transaction
             was rolled back by a deadlock or serialization failure (case P18). Certainly nothing was written.
         DuplicateKeyError: the idempotency key stands in the chain already.
+        DuplicateSpanError: a span is on record already.
         AgentExistsError: the agent's id is taken.
         ConflictError: the tenant's slug or the chain's id is taken.
         MirrorError: the registry does not hold what the record names; somebody took it away.
@@ -109,6 +114,8 @@ def _from_unique(constraint: str, agent_id: str) -> TrailsError | None:
             return StaleChainError("another writer was faster; the chain is read again")
         case "trail_idempotency_key":
             return DuplicateKeyError("this Idempotency-Key stands in the chain already")
+        case "spans_pkey":
+            return DuplicateSpanError("a span is on record already")
         case "agents_pkey":
             return AgentExistsError(agent_id)
         case "agents_log_uuid_key":

@@ -61,6 +61,16 @@ class ChainRow(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
+class SpanRow(msgspec.Struct, frozen=True):
+    """Which record holds a span: an index, to be checked against that record."""
+
+    tenant_id: UUID
+    trace_id: bytes
+    span_id: bytes
+    log_uuid: UUID
+    seq: int
+
+
 class TenantRow(msgspec.Struct, frozen=True):
     """One tenant."""
 
@@ -81,28 +91,34 @@ class SigningKeyRow(msgspec.Struct, frozen=True):
 
 
 async def append(
-    source: Pool | Connection, rows: Sequence[TrailRow], *, chains: Sequence[ChainRow] = ()
+    source: Pool | Connection,
+    rows: Sequence[TrailRow],
+    *,
+    chains: Sequence[ChainRow] = (),
+    spans: Sequence[SpanRow] = (),
 ) -> None:
-    """Appends all of ``rows``, and registers ``chains`` before them, or does nothing at all.
+    """Appends all of ``rows``, registers ``chains`` and indexes ``spans`` with them, or does nothing at all.
 
     One statement: with a pool it is one transaction and one round trip. Rows may belong to any number of
     chains and tenants, in any order: they are inserted in the order of their key, so that two writers of
-    the same chains wait for each other instead of ending in a deadlock (case P18).
+    the same chains (or of the same spans) wait for each other instead of ending in a deadlock (case P18).
 
     Raises:
         StaleChainError: a ``seq`` is taken, or its predecessor is missing.
         DuplicateKeyError: an idempotency key stands in its chain already.
+        DuplicateSpanError: one of ``spans`` is on record already.
         AgentExistsError: the id of one of ``chains`` is taken (which one is known if there is one only).
         UnavailableError: nothing is known to be written; read before deciding again.
     """
     if not rows:
         return
     tenants = tenant_setting(*dict.fromkeys(row.tenant_id for row in rows))
-    arguments = [tenants, *_columns(_sorted(rows))]
+    arguments = [tenants, *_columns(_sorted(rows), TrailRow)]
     statement = _TRAIL["append"]
-    if chains:
-        statement = _TRAIL["append_with_chains"]
-        arguments += _columns(chains)
+    if chains or spans:
+        statement = _TRAIL["append_with_index"]
+        in_order = sorted(spans, key=lambda row: (row.tenant_id.int, row.trace_id, row.span_id))
+        arguments += [*_columns(chains, ChainRow), *_columns(in_order, SpanRow)]
     with translate(chains[0].agent_id if len(chains) == 1 else ""):
         await source.execute(statement, *arguments)
 
@@ -146,6 +162,32 @@ async def rows_at(
 ) -> list[TrailRow]:
     """The records at these positions, in order; one that is missing is left out."""
     return await _trail_rows(source, tenant_id, _TRAIL["rows_at"], tenant_id, log_uuid, list(seqs))
+
+
+async def by_idempotency_keys(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, keys: Sequence[str]
+) -> list[TrailRow]:
+    """The records of a chain that carry one of these idempotency keys (64 hex digits each)."""
+    return await _trail_rows(
+        source, tenant_id, _TRAIL["by_idempotency_keys"], tenant_id, log_uuid, list(keys)
+    )
+
+
+async def span_rows(
+    source: Pool | Connection, tenant_id: UUID, keys: Sequence[tuple[bytes, bytes]]
+) -> list[SpanRow]:
+    """What the index says of these spans (trace id, span id); one that is not on record is left out."""
+    columns = [[trace_id for trace_id, _ in keys], [span_id for _, span_id in keys]]
+    rows = await _fetch(source, tenant_id, _TRAIL["span_rows"], tenant_id, *columns)
+    return [SpanRow(*row) for row in rows]
+
+
+async def rows_of(
+    source: Pool | Connection, tenant_id: UUID, places: Sequence[tuple[UUID, int]]
+) -> list[TrailRow]:
+    """The records at these places (chain, ``seq``) of any chains of a tenant; missing ones are left out."""
+    columns = [[log_uuid for log_uuid, _ in places], [seq for _, seq in places]]
+    return await _trail_rows(source, tenant_id, _TRAIL["rows_of"], tenant_id, *columns)
 
 
 async def by_idempotency(
@@ -261,6 +303,8 @@ def _added(status: str) -> bool:
     return status.endswith(" 1")
 
 
-def _columns(rows: Sequence[msgspec.Struct]) -> list[list[Any]]:
-    """Rows turned into one list a column, as ``unnest`` takes them."""
+def _columns(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> list[list[Any]]:
+    """Rows of ``kind`` turned into one list a column, as ``unnest`` takes them."""
+    if not rows:
+        return [[] for _ in kind.__struct_fields__]
     return [list(column) for column in zip(*map(msgspec.structs.astuple, rows), strict=True)]

@@ -196,6 +196,13 @@ agent_audit_trails = Table(
         f"kind NOT IN ({_ACTION_KINDS_SQL}) OR coalesce(char_length(trace_data ->> 'action_id'), 0) <= 64",
         name="trail_action_id_length",
     ),
+    # One row with another trace_tree would make jsonb_to_recordset fail for the whole table.
+    CheckConstraint(
+        "CASE WHEN jsonb_typeof(trace_data -> 'trace_tree') = 'array' "
+        "THEN NOT jsonb_path_exists(trace_data -> 'trace_tree', 'strict $[*] ? (@.type() != \"object\")') "
+        "ELSE NOT trace_data ? 'trace_tree' END",
+        name="trail_trace_tree",
+    ),
     Index(
         "trail_idempotency_key",
         "tenant_id",
@@ -205,7 +212,7 @@ agent_audit_trails = Table(
         postgresql_where=text("idempotency_key IS NOT NULL"),
     ),
     Index("trail_tenant_created_at", "tenant_id", "created_at"),
-    Index("trail_tenant_session", "tenant_id", "session_id"),
+    Index("trail_sessions", "tenant_id", "session_id", "created_at", "log_uuid", "seq"),
     Index(
         "trail_failed_tool_calls",
         "tenant_id",
@@ -222,3 +229,18 @@ agent_audit_trails = Table(
     Index("trail_scars", "tenant_id", "log_uuid", "seq", postgresql_where=text("kind = 'scar'")),
 )
 """The trail: one row a record, append-only, kept honest by CHECKs and triggers."""
+
+spans = Table(
+    "spans",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    Column("trace_id", LargeBinary, nullable=False),
+    Column("span_id", LargeBinary, nullable=False),
+    Column("log_uuid", Uuid, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "trace_id", "span_id", name="spans_pkey"),
+    CheckConstraint("octet_length(trace_id) = 16", name="spans_trace_id_length"),
+    CheckConstraint("octet_length(span_id) = 8", name="spans_span_id_length"),
+    CheckConstraint("seq >= 0", name="spans_seq_range"),
+)
+"""Which record holds a span: an index and no evidence, checked against the signed record."""

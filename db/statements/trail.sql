@@ -16,9 +16,10 @@ SELECT r.tenant_id, r.agent_id, r.log_uuid, r.seq, r.kind, r.actor, r.session_id
                  prev_hash, hash, signature, key_id, idempotency_key, signed_text)
  WHERE tenant.named IS NOT NULL;
 
--- name: append_with_chains
--- The same for records of chains that are new: registry rows and records are one statement too. The
--- trigger that asks the registry runs after all parts of the statement.
+-- name: append_with_index
+-- The same with new chains and with the spans that the records hold: all of it is one statement too. The
+-- trigger that asks the registry runs after all parts of the statement. The records come first, then the spans
+-- in the order of their key, so that writers of the same spans wait for each other without a deadlock.
 WITH tenant AS MATERIALIZED (
     SELECT set_config('trails.tenants', $1, true) AS named
 ), registered AS (
@@ -27,6 +28,13 @@ WITH tenant AS MATERIALIZED (
       FROM tenant,
            unnest($16::uuid[], $17::text[], $18::uuid[], $19::boolean[], $20::timestamptz[])
                AS c (tenant_id, agent_id, log_uuid, guarded, created_at)
+     WHERE tenant.named IS NOT NULL
+), indexed AS (
+    INSERT INTO trails.spans (tenant_id, trace_id, span_id, log_uuid, seq)
+    SELECT s.tenant_id, s.trace_id, s.span_id, s.log_uuid, s.seq
+      FROM tenant,
+           unnest($21::uuid[], $22::bytea[], $23::bytea[], $24::uuid[], $25::bigint[])
+               AS s (tenant_id, trace_id, span_id, log_uuid, seq)
      WHERE tenant.named IS NOT NULL
 )
 INSERT INTO trails.agent_audit_trails
@@ -85,6 +93,26 @@ SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
        prev_hash, hash, signature, key_id, idempotency_key, signed_text
   FROM trails.agent_audit_trails
  WHERE tenant_id = $1 AND log_uuid = $2 AND idempotency_key = $3;
+
+-- name: by_idempotency_keys
+-- The same for the keys of a batch.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2 AND idempotency_key = ANY ($3::text[]);
+
+-- name: span_rows
+-- Which of these spans are on record, and where.
+SELECT s.tenant_id, s.trace_id, s.span_id, s.log_uuid, s.seq
+  FROM unnest($2::bytea[], $3::bytea[]) AS k (trace_id, span_id)
+  JOIN trails.spans AS s ON s.tenant_id = $1 AND s.trace_id = k.trace_id AND s.span_id = k.span_id;
+
+-- name: rows_of
+-- The records of several chains at their places: those that the index of spans names.
+SELECT t.tenant_id, t.agent_id, t.log_uuid, t.seq, t.kind, t.actor, t.session_id, t.created_at,
+       t.prev_hash, t.hash, t.signature, t.key_id, t.idempotency_key, t.signed_text
+  FROM unnest($2::uuid[], $3::bigint[]) AS p (log_uuid, seq)
+  JOIN trails.agent_audit_trails AS t ON t.tenant_id = $1 AND t.log_uuid = p.log_uuid AND t.seq = p.seq;
 
 -- name: action_rows
 -- The records of one action, without those of asks that joined it; the kinds are those of trail_actions.
