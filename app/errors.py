@@ -5,7 +5,8 @@
     TrailsError
     ├── BadRequestError             what was sent cannot be read or breaks a limit
     │   ├── InvalidJsonError        not strict JSON (names the place)
-    │   └── InvalidPolicyError      a policy document with a flaw (names the field)
+    │   ├── InvalidPolicyError      a policy document with a flaw (names the field)
+    │   └── InvalidMemberError      a trace or an event with a flaw (names the node and the member)
     ├── UnauthorizedError           no token, or one that is not valid
     ├── ForbiddenError              a valid token that may not do this
     ├── NotFoundError               no such thing for this caller
@@ -74,6 +75,18 @@ class InvalidPolicyError(BadRequestError):
         self.field = field
         self.reason = reason
         super().__init__(f"policy: {field}: {reason}")
+
+
+class InvalidMemberError(BadRequestError):
+    """A trace or an event with a flaw; ``field`` names it as a path such as ``trace_tree[3].parent_id``.
+
+    ``told`` is how the sentence names it when it can say more, such as the id of the node.
+    """
+
+    def __init__(self, field: str, reason: str, told: str = "") -> None:
+        self.field = field
+        self.reason = reason
+        super().__init__(f"{told or field}: {reason}")
 
 
 class UnauthorizedError(TrailsError):

@@ -7,13 +7,28 @@ one SQL query sees the failed tool calls of guarded and of observed agents.
 from __future__ import annotations
 
 import enum
+import re
 import uuid
+from typing import TypeGuard
 from uuid import UUID
 
 from app.chain.strict import JsonValue
 
 TOOL_CALL = "TOOL_CALL"
 """``node_type`` of a call of a tool."""
+
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+
+
+def is_uuid(value: JsonValue) -> TypeGuard[str]:
+    """Whether ``value`` is a UUID in its hyphenated form, either case; ``UUID()`` alone reads other forms."""
+    return type(value) is str and _UUID.fullmatch(value) is not None
+
+
+def read_uuid(value: JsonValue) -> UUID | None:
+    """The UUID that ``value`` is in its hyphenated form; None for anything else."""
+    return UUID(value) if is_uuid(value) else None
 
 
 class NodeStatus(enum.StrEnum):

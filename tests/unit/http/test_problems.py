@@ -36,6 +36,7 @@ def made(kind: type[TrailsError]) -> TrailsError:
         errors.ForbiddenError: (),
         errors.IdempotencyConflictError: (),
         errors.InvalidPolicyError: ("tools.x.cost", "must be an integer >= 0"),
+        errors.InvalidMemberError: ("trace_tree[3].parent_id", "must be a UUID or null"),
         errors.InvalidStateError: ("act-1", "denied"),
         errors.PayloadTooLargeError: (4_096,),
     }
