@@ -1,0 +1,26 @@
+"""The Python client: ``LineageTracker`` posts what an agent does, ``Guard`` asks before it acts.
+
+``pip install lineage-trails`` alone is enough: nothing here needs the server's packages.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["ClientError", "Guard", "LineageTracker"]
+
+_HOMES = {
+    "ClientError": "app.client.errors",
+    "Guard": "app.client.guard",
+    "LineageTracker": "app.client.tracker",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  what the module has under this name
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
