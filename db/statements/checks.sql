@@ -53,14 +53,22 @@ SELECT current_setting('server_version_num')::integer AS version,
 -- Everything in the catalog that keeps the trail honest, as pairs of a name and a definition.
 WITH ours AS (
     SELECT c.oid, c.relname, c.relkind, c.relpersistence, c.relrowsecurity, c.relforcerowsecurity, c.relacl,
-           c.relowner, c.relowner = n.nspowner AS owned_as_schema
+           c.relowner, c.relowner = n.nspowner AS owned_as_schema, c.reloptions
       FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
      WHERE n.nspname = 'trails' AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
 )
 SELECT 'relation ' || o.relname AS name,
        format('kind %s, persistence %s, row security %s, forced %s, owner of the schema %s', o.relkind,
-              o.relpersistence, o.relrowsecurity, o.relforcerowsecurity, o.owned_as_schema) AS definition
+              o.relpersistence, o.relrowsecurity, o.relforcerowsecurity, o.owned_as_schema)
+           || CASE o.relkind WHEN 'v' THEN format(', options %s', o.reloptions) ELSE '' END AS definition
   FROM ours AS o
+UNION ALL
+-- A view selects columns of one function, whose text is compared byte for byte below. What is left of its own
+-- definition differs between versions of PostgreSQL in the columns' prefix and in white space alone.
+SELECT 'view ' || o.relname,
+       btrim(regexp_replace(regexp_replace(pg_get_viewdef(o.oid), '\mv\.', '', 'g'), '\s+', ' ', 'g'))
+  FROM ours AS o
+ WHERE o.relkind = 'v'
 UNION ALL
 SELECT format('column %s.%s', o.relname, a.attname),
        concat_ws(' ', format_type(a.atttypid, a.atttypmod),
@@ -100,9 +108,10 @@ SELECT format('policy %s.%s', p.tablename, p.policyname),
  WHERE p.schemaname = 'trails'
 UNION ALL
 SELECT format('function %s(%s)', f.proname, pg_get_function_identity_arguments(f.oid)),
-       format('%s %s, security definer %s, settings %s, owner of the schema %s, source sha256 %s', l.lanname,
-              f.prokind, f.prosecdef, f.proconfig, f.proowner = n.nspowner,
-              encode(sha256(convert_to(f.prosrc, 'UTF8')), 'hex'))
+       format('%s %s, security definer %s, settings %s, owner of the schema %s, leakproof %s, volatility %s, '
+              'strict %s, returns %s, source sha256 %s', l.lanname,
+              f.prokind, f.prosecdef, f.proconfig, f.proowner = n.nspowner, f.proleakproof, f.provolatile,
+              f.proisstrict, pg_get_function_result(f.oid), encode(sha256(convert_to(f.prosrc, 'UTF8')), 'hex'))
   FROM pg_proc AS f
   JOIN pg_namespace AS n ON n.oid = f.pronamespace
   JOIN pg_language AS l ON l.oid = f.prolang
@@ -110,11 +119,23 @@ SELECT format('function %s(%s)', f.proname, pg_get_function_identity_arguments(f
 UNION ALL
 SELECT format('rule %s.%s', o.relname, r.rulename), pg_get_ruledef(r.oid)
   FROM ours AS o JOIN pg_rewrite AS r ON r.ev_class = o.oid
- WHERE o.relkind IN ('r', 'p')
+ WHERE o.relkind <> 'v' OR r.rulename <> '_RETURN'
 UNION ALL
 SELECT format('inheritance %s of %s', i.inhrelid::regclass, i.inhparent::regclass), 'present'
   FROM pg_inherits AS i
  WHERE i.inhparent IN (SELECT o.oid FROM ours AS o) OR i.inhrelid IN (SELECT o.oid FROM ours AS o)
+UNION ALL
+-- What the service and the auditors must be able to ask: a view is of no use without its functions.
+SELECT format('grant SELECT on %s to %s', o.relname, r.rolname), 'present'
+  FROM ours AS o, pg_roles AS r
+ WHERE o.relkind = 'v' AND r.rolname IN ('trails_app', 'trails_auditor')
+   AND has_table_privilege(r.oid, o.oid, 'SELECT')
+UNION ALL
+SELECT format('grant EXECUTE on %s(%s) to %s', f.proname, pg_get_function_identity_arguments(f.oid), r.rolname),
+       'present'
+  FROM pg_proc AS f JOIN pg_namespace AS n ON n.oid = f.pronamespace, pg_roles AS r
+ WHERE n.nspname = 'trails' AND f.prorettype <> 'trigger'::regtype
+   AND r.rolname IN ('trails_app', 'trails_auditor') AND has_function_privilege(r.oid, f.oid, 'EXECUTE')
 UNION ALL
 -- Reading may be granted to anybody (row security still decides); any other right may not.
 SELECT format('grant %s on %s to %s', x.privilege_type, o.relname,
