@@ -1,0 +1,123 @@
+"""What the guard answers to a program that asks, and the error of one that was not allowed.
+
+The three answers are values. Only ``Allowed`` lets a tool run; what went wrong on the way to the service is
+``Denied`` as well, with the code ``unavailable``: no answer is a no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from app.client.errors import ClientError
+
+OutcomeStatus: TypeAlias = Literal["success", "failure", "unknown"]
+"""How an action went, as an agent may report it; ``unknown``: nobody can tell whether it happened."""
+
+UNAVAILABLE = "unavailable"
+"""Code of a denial that no guard decided: the service was not reached, or its answer made no sense."""
+
+CLAIMED = "claimed"
+"""Code of a denial of an approved action that somebody else carries out: an approval is for one run."""
+
+APPROVAL_TIMED_OUT = "approval_timed_out"
+"""Code that ``Pending`` shows as its reason where a caller needs one: nobody decided in time."""
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """The action may be carried out, once."""
+
+    action_id: str
+    cost: int
+    """What was charged for it, for ever."""
+    remaining: int | None = None
+    """What this left of the budget; None after an approval, which does not say it."""
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """The action must not be carried out."""
+
+    action_id: str | None
+    """Its id in the record; None when the question itself was not recorded, as far as is known."""
+    reason: Mapping[str, Any]
+    """``{code, …}``: the guard's reason, or what the service refused; see the README's tables."""
+    retry_after_secs: float | None = None
+    """After how long the same may be allowed, when only the rate limit stood in the way."""
+
+    @property
+    def code(self) -> str:
+        """The reason's code, such as ``tool_not_allowed`` or ``unavailable``."""
+        return str(self.reason.get("code", "denied"))
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """The action waits for a person, and must not be carried out meanwhile."""
+
+    action_id: str
+
+    @property
+    def code(self) -> str:
+        """``approval_timed_out``: why a caller who waits no longer may not act."""
+        return APPROVAL_TIMED_OUT
+
+    @property
+    def reason(self) -> Mapping[str, Any]:
+        """The reason of a caller who waits no longer."""
+        return {"code": self.code}
+
+
+Decision: TypeAlias = Allowed | Denied | Pending
+
+
+class ActionDenied(ClientError):  # noqa: N818  the name says what happened; nothing is in error
+    """The tool was not run. ``decision`` says why: ``Denied``, or ``Pending`` when nobody decided in time."""
+
+    def __init__(self, tool: str, decision: Denied | Pending) -> None:
+        self.tool = tool
+        self.decision = decision
+        super().__init__(explain(tool, decision))
+
+    def __reduce__(self) -> tuple[type[ActionDenied], tuple[str, Denied | Pending]]:
+        """Lets the error cross to another process."""
+        return (type(self), (self.tool, self.decision))
+
+
+class OutcomeRefusedError(ClientError):
+    """The service does not take this outcome, for instance since there is another one already."""
+
+    def __init__(self, action_id: str, code: str, message: str) -> None:
+        self.action_id = action_id
+        self.code = code
+        self.message = message
+        super().__init__(f"{code}: {message}")
+
+    def __reduce__(self) -> tuple[type[OutcomeRefusedError], tuple[str, str, str]]:
+        """Lets the error cross to another process."""
+        return (type(self), (self.action_id, self.code, self.message))
+
+
+def explain(tool: str, decision: Denied | Pending) -> str:
+    """One sentence for people and models: which tool was not run, why, and whether trying again helps."""
+    if isinstance(decision, Pending):
+        return f"{tool} was not run: {decision.action_id} still waits for the approval of a person"
+    details = {name: value for name, value in decision.reason.items() if name != "code"}
+    said = ", ".join(f"{name}: {value}" for name, value in details.items())
+    sentence = f"{tool} was not run: denied, {decision.code}" + (f" ({said})" if said else "")
+    if decision.retry_after_secs is not None:
+        sentence += f"; it may be tried again after {decision.retry_after_secs:g} seconds"
+    elif decision.code == UNAVAILABLE:
+        sentence += "; the guard could not be asked, and without its answer nothing is run"
+    return sentence
+
+
+def permitted(tool: str, decision: Decision) -> Allowed:
+    """The decision, when it lets the tool run.
+
+    Raises:
+        ActionDenied: it does not.
+    """
+    if isinstance(decision, Allowed):
+        return decision
+    raise ActionDenied(tool, decision)

@@ -1,0 +1,449 @@
+"""Asking before acting: what every guard client does, whatever guard is behind it.
+
+The rules, each of which a test names:
+
+- Only ``Allowed`` lets a tool run. A guard that cannot be reached, answers with an error, too late or not
+  at all has not allowed anything.
+- Every question carries an Idempotency-Key and is sent again with it, a bounded number of times, so that an
+  answer that was lost on its way is charged once.
+- An approval lets exactly one caller go: whoever waited claims the action first, on the record.
+- What was carried out is reported: ``success``, ``failure`` when the tool raised, ``unknown`` when it was
+  interrupted. An outcome is not lost because the service is away for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import logging
+import time
+import uuid
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from app.client.backend import Backend, Outcome, Refusal
+from app.client.decisions import (
+    CLAIMED,
+    Allowed,
+    Decision,
+    Denied,
+    OutcomeRefusedError,
+    OutcomeStatus,
+    Pending,
+)
+from app.client.place import Place
+from app.client.retry import ATTEMPTS, persistently
+from app.client.service import encode
+from app.client.toolwrap import ToolDecorator
+from app.client.verdicts import Judge, outcome_of_error, readable, success
+from app.client.worker import Worker, WorkerClosedError
+
+if TYPE_CHECKING:
+    from app.client.tracker import LineageTracker
+
+R = TypeVar("R")
+
+APPROVAL_SECS: Final = 300.0
+"""How long a call waits for a person by default."""
+
+CLOSE_SECS: Final = 10.0
+"""How long ``close`` waits for outcomes that are still on their way."""
+
+_FIRST_POLL_SECS: Final = 0.25
+_LAST_POLL_SECS: Final = 5.0
+_POLL_GROWTH: Final = 1.5
+_FIRST_RESEND_SECS: Final = 0.5
+_LAST_RESEND_SECS: Final = 30.0
+
+_log = logging.getLogger("trails.client")
+
+
+class Gate:
+    """A guard that programs ask before they act. Safe to use from threads and from any event loop."""
+
+    def __init__(
+        self,
+        worker: Worker[Backend],
+        *,
+        tracker: LineageTracker | None = None,
+        approval_timeout: float = APPROVAL_SECS,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        self._worker = worker
+        self._place = Place(tracker)
+        self._approval_timeout = approval_timeout
+        self._attempts = attempts
+        self._log_uuid: uuid.UUID | None = None
+        atexit.register(_close_at_exit, weakref.ref(self))
+
+    # --- asking ------------------------------------------------------------------------------------
+
+    def check(
+        self,
+        tool: str,
+        input: Any = None,  # noqa: A002, ANN401  the member's name in the API; any JSON
+        *,
+        cost: int | None = None,
+        thought_process: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Decision:
+        """Asks whether the agent may do this, and puts question and answer on record.
+
+        Never raises for what the service says or does not say: without a decision the answer is ``Denied``.
+
+        Args:
+            tool: name of the tool, exactly as the policy has it.
+            input: what it would be called with; any JSON.
+            cost: raises the charge above the tool's own, never lowers it.
+            thought_process: the agent's stated reason.
+            idempotency_key: asks the same question again under this key instead of a new one.
+
+        Raises:
+            ValueError: ``input`` is no JSON (NaN, a lone surrogate); nothing was sent.
+        """
+        question = self._question(tool, input, cost, thought_process, idempotency_key)
+        try:
+            return self._worker.call(question, self._given_up)
+        except WorkerClosedError as error:
+            return Refusal.unavailable(str(error)).denied()
+
+    async def acheck(
+        self,
+        tool: str,
+        input: Any = None,  # noqa: A002, ANN401  as in check
+        *,
+        cost: int | None = None,
+        thought_process: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Decision:
+        """``check`` for coroutines."""
+        question = self._question(tool, input, cost, thought_process, idempotency_key)
+        try:
+            return await self._worker.acall(question, self._given_up)
+        except WorkerClosedError as error:
+            return Refusal.unavailable(str(error)).denied()
+
+    def decide(
+        self,
+        tool: str,
+        input: Any = None,  # noqa: A002, ANN401  as in check
+        *,
+        cost: int | None = None,
+        thought_process: str | None = None,
+        wait: bool = True,
+    ) -> Decision:
+        """``check``, and when a person has to decide, ``wait`` for it (unless told not to)."""
+        decision = self.check(tool, input, cost=cost, thought_process=thought_process)
+        return self.wait(decision.action_id) if wait and isinstance(decision, Pending) else decision
+
+    async def adecide(
+        self,
+        tool: str,
+        input: Any = None,  # noqa: A002, ANN401  as in check
+        *,
+        cost: int | None = None,
+        thought_process: str | None = None,
+        wait: bool = True,
+    ) -> Decision:
+        """``decide`` for coroutines."""
+        decision = await self.acheck(tool, input, cost=cost, thought_process=thought_process)
+        return await self.await_(decision.action_id) if wait and isinstance(decision, Pending) else decision
+
+    # --- waiting for a person -----------------------------------------------------------------------
+
+    def wait(self, action_id: str, timeout: float | None = None) -> Decision:
+        """Waits until a person has decided; looks again in growing intervals, and through outages.
+
+        Args:
+            action_id: of a ``Pending`` decision.
+            timeout: seconds; None: the guard's ``approval_timeout``.
+
+        Returns:
+            ``Allowed``: to this caller alone, who claimed the action on the record. ``Denied``. Or
+            ``Pending`` when the time is over: not allowed, whatever is decided later.
+        """
+        look, waiting = self._look(action_id), _Waiting(self._approval_timeout, timeout)
+        while True:
+            decision = self._worker.call(look, self._given_up)
+            if not isinstance(decision, Pending) or waiting.over:
+                return decision
+            time.sleep(waiting.interval())
+
+    async def await_(self, action_id: str, timeout: float | None = None) -> Decision:  # noqa: ASYNC109  as wait
+        """``wait`` for coroutines."""
+        look, waiting = self._look(action_id), _Waiting(self._approval_timeout, timeout)
+        while True:
+            decision = await self._worker.acall(look, self._given_up)
+            if not isinstance(decision, Pending) or waiting.over:
+                return decision
+            await asyncio.sleep(waiting.interval())
+
+    # --- carrying out -------------------------------------------------------------------------------
+
+    def carry_out(self, allowed: Allowed, run: Callable[[], R], *, judge: Judge = success) -> R:
+        """Runs ``run``, which this decision allows, and puts on record how it went.
+
+        Args:
+            allowed: the decision.
+            run: does it; what it raises is reported and raised again.
+            judge: tells from the result how it went, where failures are returned and not raised.
+        """
+        node = self._node_of(allowed)
+        with self._place.inside(node):
+            try:
+                result = run()
+            except Exception as error:
+                self._settle(allowed, *outcome_of_error(error))
+                raise
+            except BaseException as error:
+                self._send(allowed, *outcome_of_error(error))
+                raise
+        self._settle(allowed, *judge(result))
+        return result
+
+    async def acarry_out(
+        self, allowed: Allowed, run: Callable[[], Awaitable[R]], *, judge: Judge = success
+    ) -> R:
+        """``carry_out`` for coroutines. What is cancelled is on record as ``unknown``."""
+        node = await self._anode_of(allowed)
+        with self._place.inside(node):
+            try:
+                result = await run()
+            except Exception as error:
+                await self._asettle(allowed, *outcome_of_error(error))
+                raise
+            except BaseException as error:
+                self._send(allowed, *outcome_of_error(error))
+                raise
+        await self._asettle(allowed, *judge(result))
+        return result
+
+    def tool(
+        self, name: str, *, cost: int | None = None, wait: bool = True, thought_process: str | None = None
+    ) -> ToolDecorator:
+        """Guards a function or coroutine function: it asks first, runs only when allowed, and reports.
+
+        A call that is not allowed raises ``ActionDenied`` with the decision. The input on record is the
+        call's arguments by name, defaults included, without ``self``.
+
+        Args:
+            name: of the tool, exactly as the policy has it.
+            cost: raises the charge above the tool's own.
+            wait: whether a call that needs a person waits; else it is not run.
+            thought_process: put on record with each call.
+        """
+        return ToolDecorator(self, name, cost=cost, wait=wait, thought_process=thought_process)
+
+    # --- outcomes -----------------------------------------------------------------------------------
+
+    def report(self, action_id: str, status: OutcomeStatus, detail: str = "") -> bool:
+        """Puts on record how an allowed action went.
+
+        Returns:
+            True when it is on record; False when the service is away: it is kept, and sent later.
+
+        Raises:
+            OutcomeRefusedError: the service does not take it, e.g. there is an outcome already.
+        """
+        return self._worker.call(self._delivery(action_id, status, detail))
+
+    async def areport(self, action_id: str, status: OutcomeStatus, detail: str = "") -> bool:
+        """``report`` for coroutines."""
+        return await self._worker.acall(self._delivery(action_id, status, detail))
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Waits for what is on its way, ten seconds at most, and closes the connections. Idempotent."""
+        self._worker.close(CLOSE_SECS)
+
+    async def aclose(self) -> None:
+        """``close`` for coroutines."""
+        await asyncio.to_thread(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # --- questions ----------------------------------------------------------------------------------
+
+    def _question(
+        self,
+        tool: str,
+        value: Any,  # noqa: ANN401  as in check
+        cost: int | None,
+        thought: str | None,
+        key: str | None,
+    ) -> Callable[[Backend], Coroutine[Any, Any, Decision]]:
+        session_id, parent_id = self._place.now()
+        members = {
+            "input": value,
+            "cost": cost,
+            "session_id": session_id,
+            "parent_id": parent_id,
+            "thought_process": thought,
+        }
+        body = encode({"tool": tool, **{name: said for name, said in members.items() if said is not None}})
+        key = key or uuid.uuid4().hex
+
+        async def ask(backend: Backend) -> Decision:
+            try:
+                return await persistently(lambda: backend.ask(body, key), self._attempts)
+            except Refusal as refusal:
+                return refusal.denied()
+
+        return ask
+
+    def _look(self, action_id: str) -> Callable[[Backend], Coroutine[Any, Any, Decision]]:
+        """One look at an action that waits; the claim is this waiting's own, however often it looks."""
+        claimant = uuid.uuid4().hex
+
+        async def look(backend: Backend) -> Decision:
+            try:
+                standing = await backend.standing(action_id)
+                if standing.status in {"requested", "pending_approval"}:
+                    return Pending(action_id)
+                if standing.status == "denied":
+                    return Denied(action_id, standing.reason or {"code": "denied"})
+                if standing.status == "allowed" and await backend.claim(action_id, claimant):
+                    return Allowed(action_id, standing.cost)
+                return Denied(action_id, {"code": CLAIMED, "error": "another caller carries it out"})
+            except Refusal as refusal:
+                return Pending(action_id) if refusal.passing else refusal.denied(action_id)
+
+        return look
+
+    def _given_up(self, decision: Decision) -> None:
+        """The caller was interrupted while it was allowed: the record says that nobody knows the outcome."""
+        if isinstance(decision, Allowed):
+            self._send(decision, "unknown", "given up before it was carried out")
+
+    # --- outcomes -----------------------------------------------------------------------------------
+
+    def _settle(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
+        try:
+            self.report(allowed.action_id, status, detail)
+        except (OutcomeRefusedError, WorkerClosedError) as error:
+            _log_lost(allowed.action_id, status, error)
+
+    async def _asettle(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
+        try:
+            await self.areport(allowed.action_id, status, detail)
+        except (OutcomeRefusedError, WorkerClosedError) as error:
+            _log_lost(allowed.action_id, status, error)
+
+    def _send(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
+        """Reports without waiting for it: the caller is being interrupted."""
+
+        def sent(future: concurrent.futures.Future[bool]) -> None:
+            if (error := future.exception()) is not None:
+                _log_lost(allowed.action_id, status, error)
+
+        try:
+            self._worker.spawn(self._delivery(allowed.action_id, status, detail)).add_done_callback(sent)
+        except WorkerClosedError as error:
+            _log_lost(allowed.action_id, status, error)
+
+    def _delivery(
+        self, action_id: str, status: OutcomeStatus, detail: str
+    ) -> Callable[[Backend], Coroutine[Any, Any, bool]]:
+        outcome = Outcome(action_id, status, readable(detail), uuid.uuid4().hex)
+
+        async def deliver(backend: Backend) -> bool:
+            attempts = 1 if backend.keeps else self._attempts
+            try:
+                await persistently(lambda: backend.report(outcome), attempts)
+            except Refusal as refusal:
+                if not refusal.passing:
+                    raise OutcomeRefusedError(action_id, refusal.code, str(refusal)) from None
+                if backend.keeps:
+                    await backend.keep(outcome)
+                else:
+                    self._worker.spawn(_resending(outcome))
+                return False
+            return True
+
+        return deliver
+
+    # --- the tool call as a node --------------------------------------------------------------------
+
+    def _node_of(self, allowed: Allowed) -> uuid.UUID | None:
+        if self._place.known and self._log_uuid is None:
+            with suppress(Refusal, WorkerClosedError):
+                self._log_uuid = self._worker.call(_log_uuid)
+        return self._node(allowed)
+
+    async def _anode_of(self, allowed: Allowed) -> uuid.UUID | None:
+        if self._place.known and self._log_uuid is None:
+            with suppress(Refusal, WorkerClosedError):
+                self._log_uuid = await self._worker.acall(_log_uuid)
+        return self._node(allowed)
+
+    def _node(self, allowed: Allowed) -> uuid.UUID | None:
+        """The node that the service itself writes for this action, known before it is written."""
+        return None if self._log_uuid is None else uuid.uuid5(self._log_uuid, allowed.action_id)
+
+
+class _Waiting:
+    """The intervals of one wait."""
+
+    def __init__(self, default: float, timeout: float | None) -> None:
+        self._until = time.monotonic() + (default if timeout is None else timeout)
+        self._next = _FIRST_POLL_SECS
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._until
+
+    def interval(self) -> float:
+        """Seconds to sleep before the next look."""
+        now, self._next = self._next, min(self._next * _POLL_GROWTH, _LAST_POLL_SECS)
+        return max(0.0, min(now, self._until - time.monotonic()))
+
+
+async def _log_uuid(backend: Backend) -> uuid.UUID:
+    return await backend.log_uuid()
+
+
+def _resending(outcome: Outcome) -> Callable[[Backend], Coroutine[Any, Any, None]]:
+    """Sends an outcome until it is on record, as long as this process lives."""
+
+    async def resend(backend: Backend) -> None:
+        pause = _FIRST_RESEND_SECS
+        try:
+            while True:
+                await asyncio.sleep(pause)
+                try:
+                    return await backend.report(outcome)
+                except Refusal as refusal:
+                    if not refusal.passing:
+                        return _log_lost(outcome.action_id, outcome.status, refusal)
+                pause = min(pause * 2, _LAST_RESEND_SECS)
+        except asyncio.CancelledError as error:
+            _log_lost(outcome.action_id, outcome.status, error)
+            raise
+
+    return resend
+
+
+def _log_lost(action_id: str, status: OutcomeStatus, error: BaseException) -> None:
+    reason = str(error) or type(error).__name__
+    _log.error("the outcome of %s (%s) is not on record: %s", action_id, status, reason)
+
+
+def _close_at_exit(reference: weakref.ref[Gate]) -> None:
+    gate = reference()
+    if gate is not None:
+        gate.close()

@@ -1,0 +1,165 @@
+"""The guard of a service, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+
+from app.client.backend import Outcome, Refusal, Standing
+from app.client.decisions import UNAVAILABLE, Allowed, Decision, Denied, Pending
+from app.client.errors import BusyError, ClientError, ServiceError
+from app.client.transport import AsyncTransport, Request
+
+CLAIM_TYPE: Final = "action_claimed"
+"""Type of the event that takes an approved action for one run."""
+
+
+class ServiceBackend:
+    """One agent at one service.
+
+    Args:
+        transport: speaks to the service; closed with this.
+        outbox: keeps outcomes on this machine while the service is away.
+    """
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+        self._agent = f"/v1/agents/{transport.service.agent}"
+        self.keeps = False
+
+    async def ask(self, body: bytes, key: str) -> Decision:
+        """POST …/actions."""
+        answer = await self._call("POST", f"{self._agent}/actions", body, key)
+        try:
+            return _decision(answer)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _no_sense("decision") from error
+
+    async def standing(self, action_id: str) -> Standing:
+        """GET …/actions/{id}."""
+        answer = await self._call("GET", self._action(action_id))
+        try:
+            return msgspec.convert({"reason": None, **answer}, Standing)
+        except msgspec.ValidationError as error:
+            raise _no_sense("action") from error
+
+    async def claim(self, action_id: str, claimant: str) -> bool:
+        """An event under the action's own key: the first claimant's body stands, another's is refused."""
+        event = {"type": CLAIM_TYPE, "data": {"action_id": action_id, "claimant": claimant}}
+        try:
+            await self._call("POST", f"{self._agent}/events", encode(event), claim_key(action_id))
+        except Refusal as refusal:
+            if refusal.code == "idempotency_conflict":
+                return False
+            raise
+        return True
+
+    async def report(self, outcome: Outcome) -> None:
+        """POST …/actions/{id}/outcome."""
+        await self._call(
+            "POST", f"{self._action(outcome.action_id)}/outcome", report_body(outcome), outcome.key
+        )
+
+    async def log_uuid(self) -> UUID:
+        """GET …: the status names the chain."""
+        status = await self._call("GET", self._agent)
+        try:
+            return UUID(status["log_uuid"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _no_sense("status") from error
+
+    async def keep(self, outcome: Outcome) -> None:
+        """Puts the report into the outbox."""
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._transport.aclose()
+
+    def _action(self, action_id: str) -> str:
+        return f"{self._agent}/actions/{quote(action_id, safe='')}"
+
+    async def _call(
+        self, method: str, path: str, body: bytes | None = None, key: str | None = None
+    ) -> Mapping[str, Any]:
+        try:
+            answer = (await self._transport.send(Request(method, path, body, idempotency_key=key))).value()
+        except BusyError as error:
+            raise _busy(error) from error
+        except ServiceError as error:
+            raise _refusal(error) from error
+        except ClientError as error:
+            raise Refusal.unavailable(str(error)) from error
+        except Exception as error:  # whatever else went wrong on the way: there is no answer
+            raise Refusal.unavailable(f"{type(error).__name__}: {error}") from error
+        if not isinstance(answer, dict):
+            raise _no_sense("answer")
+        return answer
+
+
+def claim_key(action_id: str) -> str:
+    """The idempotency key under which an action is claimed: one an action, whoever claims it."""
+    return f"claim-{action_id}"
+
+
+def report_body(outcome: Outcome) -> bytes:
+    """The body of a report."""
+    return encode({"status": outcome.status, "detail": outcome.detail})
+
+
+def encode(value: Any) -> bytes:  # noqa: ANN401  any JSON
+    """JSON as the service reads it.
+
+    Raises:
+        ValueError: NaN, Infinity, a lone surrogate.
+        TypeError: not JSON.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def _decision(answer: Mapping[str, Any]) -> Decision:
+    match answer["decision"]:
+        case "allowed":
+            return Allowed(_text(answer, "action_id"), _number(answer, "cost"), _number(answer, "remaining"))
+        case "denied":
+            reason = answer["reason"]
+            _text(reason, "code")
+            return Denied(_text(answer, "action_id"), reason, answer.get("retry_after_secs"))
+        case "pending_approval":
+            return Pending(_text(answer, "action_id"))
+        case other:
+            raise ValueError(f"decision {other!r}")
+
+
+def _text(answer: Mapping[str, Any], name: str) -> str:
+    found = answer[name]
+    if not isinstance(found, str) or not found:
+        raise ValueError(name)
+    return found
+
+
+def _number(answer: Mapping[str, Any], name: str) -> int:
+    found = answer[name]
+    if type(found) is not int:
+        raise ValueError(name)
+    return found
+
+
+def _busy(error: BusyError) -> Refusal:
+    # Everything from 500 on is one thing to a caller: there is no decision.
+    code = error.code if error.status < 500 else UNAVAILABLE
+    return Refusal(code, error.message, passing=True, retry_after_secs=error.retry_after)
+
+
+def _refusal(error: ServiceError) -> Refusal:
+    if not error.problem:  # something else than the service answered
+        return Refusal(UNAVAILABLE, error.message)
+    return Refusal(error.code, error.message)
+
+
+def _no_sense(what: str) -> Refusal:
+    return Refusal.unavailable(f"the service's {what} makes no sense")

@@ -1,0 +1,184 @@
+"""An event loop of its own, in a thread of its own, for clients that are called from anywhere.
+
+Sync callers, threads and any number of event loops share one connection pool this way. What was begun is
+carried to its end even when the caller gives up: an answer that nobody waits for any more is not lost, but
+handed to ``abandoned``, so that the record can say what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+B = TypeVar("B")
+R = TypeVar("R")
+
+
+class WorkerClosedError(RuntimeError):
+    """The worker was closed; nothing can be asked any more."""
+
+
+class Worker(Generic[B]):
+    """Runs coroutines that use one backend, which lives and dies with the loop.
+
+    The backend is made at first use. A forked child makes its own: it must not speak on its parent's
+    connections, and the parent's thread does not exist in it.
+
+    Args:
+        start: makes the backend, on the worker's loop.
+        stop: closes it.
+        name: of the thread.
+    """
+
+    def __init__(
+        self, start: Callable[[], Awaitable[B]], stop: Callable[[B], Awaitable[None]], name: str
+    ) -> None:
+        self._start = start
+        self._stop = stop
+        self._name = name
+        self._forget()
+        self._closed = False
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._opening: asyncio.Lock | None = None
+        self._backend: B | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(
+        self,
+        use: Callable[[B], Coroutine[Any, Any, R]],
+        abandoned: Callable[[R], object] | None = None,
+    ) -> concurrent.futures.Future[R]:
+        """Begins ``use(backend)``. Cancelling the future ends the waiting, not the work.
+
+        Args:
+            use: what to do.
+            abandoned: gets the result, on the worker's thread, when the future was cancelled meanwhile.
+
+        Raises:
+            WorkerClosedError: after ``close``.
+        """
+        future: concurrent.futures.Future[R] = concurrent.futures.Future()
+        if self._pid != os.getpid():
+            self._forget()
+        with self._lock:  # whatever got in before close() is seen by it
+            self._running().call_soon_threadsafe(self._begin, use, future, abandoned)
+        return future
+
+    def call(
+        self,
+        use: Callable[[B], Coroutine[Any, Any, R]],
+        abandoned: Callable[[R], object] | None = None,
+    ) -> R:
+        """Waits for ``use(backend)``; blocks this thread."""
+        future = self.spawn(use, abandoned)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            _give_up(future, abandoned)
+            raise
+
+    async def acall(
+        self,
+        use: Callable[[B], Coroutine[Any, Any, R]],
+        abandoned: Callable[[R], object] | None = None,
+    ) -> R:
+        """Awaits ``use(backend)`` from any event loop of asyncio."""
+        future = self.spawn(use, abandoned)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            _give_up(future, abandoned)
+            raise
+
+    def close(self, timeout: float) -> None:
+        """Waits for what was begun, at most ``timeout`` seconds, then ends the loop. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None or self._pid != os.getpid():
+            return
+        asyncio.run_coroutine_threadsafe(self._finish(timeout), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    # --- on the worker's loop ----------------------------------------------------------------------
+
+    def _begin(
+        self,
+        use: Callable[[B], Coroutine[Any, Any, R]],
+        future: concurrent.futures.Future[R],
+        abandoned: Callable[[R], object] | None,
+    ) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry_out(use, future, abandoned))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(
+        self,
+        use: Callable[[B], Coroutine[Any, Any, R]],
+        future: concurrent.futures.Future[R],
+        abandoned: Callable[[R], object] | None,
+    ) -> None:
+        try:
+            result = await use(await self._opened())
+        except BaseException as error:  # noqa: BLE001  it is the caller's
+            if future.set_running_or_notify_cancel():
+                future.set_exception(
+                    WorkerClosedError("closed meanwhile")
+                    if isinstance(error, asyncio.CancelledError)
+                    else error
+                )
+        else:
+            if future.set_running_or_notify_cancel():
+                future.set_result(result)
+            elif abandoned is not None:
+                abandoned(result)
+
+    async def _opened(self) -> B:
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._backend is None:
+                self._backend = await self._start()
+            return self._backend
+
+    async def _finish(self, timeout: float) -> None:  # noqa: ASYNC109  waiting ends, nothing fails
+        me = asyncio.current_task()
+        pending = {task for task in self._tasks if task is not me}
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=timeout)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        if self._backend is not None:
+            await self._stop(self._backend)
+        await asyncio.get_running_loop().shutdown_asyncgens()
+
+    # --- the thread --------------------------------------------------------------------------------
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._closed:
+            raise WorkerClosedError("this guard was closed")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+            self._thread.start()
+        return self._loop
+
+
+def _give_up(future: concurrent.futures.Future[R], abandoned: Callable[[R], object] | None) -> None:
+    """Stops waiting; a result that came at the same moment is abandoned like one that comes later."""
+    if not future.cancel() and abandoned is not None and future.exception() is None:
+        abandoned(future.result())
