@@ -6,8 +6,9 @@ Every command and the service say the same sentence for the same trouble.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +21,9 @@ from app.errors import KeyMaterialError, StartupError
 from app.ledger import Ledger
 from app.ledger.keystore import key_context
 from app.settings import MASTER_KEY_FILE, Secrets, Settings
+from db.checks import check_start
 from db.ledger import SigningKeyRow
-from db.pool import Pool
+from db.pool import Pool, create_pool
 from db.schema import APP_ROLE, DEFAULT_TENANT_ID
 
 CONNECT_SECONDS: Final = 10
@@ -108,6 +110,48 @@ async def check_master_key(url: str, settings: Settings, secrets: Secrets) -> No
             await connection.close()
         if rows and not any(_opens(row, secrets) for row in rows):
             raise another_master_key(settings)
+
+
+class _OneLine(logging.Filter):
+    """A pool that cannot reconnect says so in a line each time; its tracebacks would bury the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Puts the error's sentence in the place of its traceback."""
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            record.msg = f"{record.getMessage()}: {str(error) or type(error).__name__}"
+            record.args, record.exc_info = None, None
+        return True
+
+
+_POOL_LOG_FILTER = _OneLine()
+
+
+@asynccontextmanager
+async def connect(settings: Settings, secrets: Secrets) -> AsyncIterator[Ledger]:
+    """Pool and ledger as long as the block runs; at its end accepted appends are settled first.
+
+    Raises:
+        StartupError: no database is set, it is away or refuses, or is not as it must be; says what to change.
+        UnavailableError: the database went away meanwhile.
+    """
+    if settings.database_url is None:
+        raise StartupError("TRAILS_DATABASE_URL must name a PostgreSQL database")
+    logging.getLogger("asyncpg.pool").addFilter(_POOL_LOG_FILTER)
+    await look(settings.database_url)
+    pool = await create_pool(
+        settings.database_url, max_size=settings.pool_size, command_timeout=settings.command_timeout_secs
+    )
+    try:
+        async with pool.acquire() as connection:
+            await check_start(connection)
+        ledger = await open_ledger(pool, settings, secrets)
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
+    finally:
+        await pool.close()
 
 
 async def open_ledger(pool: Pool, settings: Settings, secrets: Secrets) -> Ledger:

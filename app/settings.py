@@ -262,6 +262,21 @@ def load_secrets(settings: Settings) -> Secrets:
     )
 
 
+def master_key_at_hand(settings: Settings) -> bytes | None:
+    """The installation's master key, for whom it must exist already; None where there is none.
+
+    Raises:
+        StartupError: the file is there, but may not be used.
+    """
+    if settings.master_key is not None:
+        return settings.master_key
+    key_file = settings.data_dir / MASTER_KEY_FILE
+    if not key_file.exists():
+        return None
+    key: bytes = _checked(key_file, load_or_create_secret(key_file), _master_key)
+    return key
+
+
 def _checked(path: Path, value: str, parse: Callable[[str], Any]) -> Any:  # noqa: ANN401  as parse gives
     try:
         return parse(value)

@@ -1,11 +1,9 @@
-"""Which database a command means, and which keys are at hand; nothing is created here."""
+"""Which database a command means; nothing is created here."""
 
 from __future__ import annotations
 
-import msgspec
-
 from app.errors import StartupError
-from app.settings import MASTER_KEY_FILE, Settings, load_secrets
+from app.settings import Settings
 
 URL_FILE = "database.url"
 """File in the data directory with the URL of the embedded server's administrator."""
@@ -26,21 +24,3 @@ def database_url(settings: Settings) -> str:
             f"no database: set TRAILS_DATABASE_URL, or run trails run first, or point TRAILS_DATA_DIR to its "
             f"data ({settings.data_dir / URL_FILE}: {error.strerror})"
         ) from error
-
-
-def master_key(settings: Settings) -> bytes | None:
-    """The installation's master key; None where there is none.
-
-    Raises:
-        StartupError: the file is there, but may not be used.
-    """
-    if settings.master_key is not None:
-        return settings.master_key
-    if not (settings.data_dir / MASTER_KEY_FILE).exists():
-        return None
-    # Any token will do: only the master key is wanted, and no token file may be made for it.
-    return load_secrets(_with_token(settings)).master_key
-
-
-def _with_token(settings: Settings) -> Settings:
-    return msgspec.structs.replace(settings, operator_token="-" * 32)

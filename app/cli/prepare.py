@@ -14,7 +14,7 @@ import msgspec
 from app.chain.keys import derive
 from app.embedded import EmbeddedPostgres
 from app.errors import StartupError
-from app.opening import Login, accepts, check_master_key, look
+from app.opening import Login, accepts, check_master_key, connect, look
 from app.settings import Secrets, Settings, load_secrets
 from db import migrate
 from db.schema import APP_ROLE
@@ -128,7 +128,5 @@ def preflight(settings: Settings, url: str, secrets: Secrets) -> None:
 
 
 async def _preflight(settings: Settings, secrets: Secrets) -> None:
-    from app.asgi import connect  # noqa: PLC0415  slow, and only servers need it
-
     async with connect(settings, secrets):
         pass

@@ -9,14 +9,14 @@ import msgspec
 from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, checkpoints, contradiction
-from app.cli.database import database_url, master_key
+from app.cli.database import database_url
 from app.cli.missing import missing_chains
 from app.cli.outcome import Finding, Outcome, Run
 from app.errors import StartupError
 from app.ledger.audit import ChainVerdict, DatabaseAudit, Selection, Trust, audit_database
 from app.ledger.audit_chain import ChainName
 from app.opening import look
-from app.settings import Settings
+from app.settings import Settings, master_key_at_hand
 
 DATABASE = "database"
 
@@ -41,7 +41,7 @@ async def verify_database(
     troubles: list[Finding] = []
     key: bytes | None = None
     try:
-        key = None if pinned else master_key(settings)
+        key = None if pinned else master_key_at_hand(settings)
     except StartupError as error:
         troubles.append(Finding(Verdict.UNCHECKED, "master key", error.message))
     found = await audit_database(
