@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import msgspec
 from litestar.types import Receive, Scope
@@ -29,8 +31,22 @@ _BESIDE = ThreadPoolExecutor(max_workers=1, thread_name_prefix="json")
 """One thread: several would only take turns with the event loop's, and more of them than its own."""
 
 _JSON = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE)
+_LINES = re.compile(
+    rb'application/(?:x-ndjson|ndjson|jsonl)[ \t]*(?:;[ \t]*charset="?utf-8"?[ \t]*)?', re.IGNORECASE
+)
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _KEY = re.compile(rb"[\x21-\x7e]{1,255}")
+
+_R = TypeVar("_R")
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A body as it came in, within the limit and not looked at, with the client's idempotency key."""
+
+    raw: bytes
+    idempotency_key: str | None
+    is_lines: bool
+    """Whether it was sent as one JSON document a line."""
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -53,40 +69,71 @@ class Body(msgspec.Struct, frozen=True):
         return stamp(endpoint, self.idempotency_key, self.text)
 
 
-async def read_json(request: Call, _: Grant) -> Body:
+async def read_json(request: Call, grant: Grant) -> Body:
     """The request's body as a strict JSON object. Only for a caller who was let in: it takes the grant.
 
     Raises:
-        UnsupportedMediaTypeError: not ``application/json``, or compressed.
-        PayloadTooLargeError: announced or found to be larger than the limit.
         InvalidJsonError: not strict JSON; names the place.
-        BadRequestError: not an object, a bad Idempotency-Key, a body that did not arrive.
+        BadRequestError: not an object, and as ``receive`` raises it and the rest.
+    """
+    received = await receive(request, grant)
+    return await beside(received.raw, lambda: _parse(received.raw, received.idempotency_key))
+
+
+async def receive(request: Call, _: Grant, *, lines: bool = False) -> Received:
+    """The request's body as it came, JSON or, with ``lines``, one JSON document a line.
+
+    Raises:
+        UnsupportedMediaTypeError: another type, or compressed.
+        PayloadTooLargeError: announced or found to be larger than the limit.
+        BadRequestError: a bad Idempotency-Key, a body that did not arrive.
     """
     scope = request.scope
     exchange = exchange_in(scope)
-    _check_type(scope)
+    is_lines = _check_type(scope, lines=lines)
     key = _idempotency_key(scope)
     raw = await _read(scope, request.receive, exchange.services.settings.max_body_bytes)
     exchange.body_read = True
+    return Received(raw, key, is_lines)
+
+
+async def beside(raw: bytes, work: Callable[[], _R]) -> _R:
+    """Does ``work`` on a body: at once when it is small, else beside the event loop."""
     if len(raw) <= LARGE_BYTES:
-        return _parse(raw, key)
-    return await asyncio.get_running_loop().run_in_executor(_BESIDE, _parse, raw, key)
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_BESIDE, work)
+
+
+def parse_object(raw: bytes, max_values: int) -> Parsed:
+    """A body as a strict JSON object of at most so many values.
+
+    Raises:
+        InvalidJsonError: not strict JSON; names the place.
+        BadRequestError: not an object.
+    """
+    parsed = parse(raw, max_values=max_values)
+    if type(parsed.value) is not dict:
+        raise BadRequestError("the body must be a JSON object")
+    return parsed
 
 
 def _parse(raw: bytes, key: str | None) -> Body:
-    parsed = parse(raw, max_values=MAX_VALUES)
-    if type(parsed.value) is not dict:
-        raise BadRequestError("the body must be a JSON object")
+    parsed = parse_object(raw, MAX_VALUES)
     return Body(parsed, canonical_parsed(parsed) if key is not None else "", key)
 
 
-def _check_type(scope: Scope) -> None:
+def _check_type(scope: Scope, *, lines: bool) -> bool:
+    """Whether the body is said to be lines."""
     types = headers(scope, b"content-type")
-    if len(types) != 1 or _JSON.fullmatch(types[0]) is None:
-        raise UnsupportedMediaTypeError("the body must be sent as Content-Type: application/json")
+    is_json = len(types) == 1 and _JSON.fullmatch(types[0]) is not None
+    is_lines = lines and len(types) == 1 and _LINES.fullmatch(types[0]) is not None
+    if not is_json and not is_lines:
+        also = " (or application/x-ndjson, one document a line)" if lines else ""
+        raise UnsupportedMediaTypeError(f"the body must be sent as Content-Type: application/json{also}")
     for encoding in headers(scope, b"content-encoding"):
         if encoding.strip().lower() != b"identity":
             raise UnsupportedMediaTypeError("the body must not be compressed")
+    return is_lines
 
 
 def _idempotency_key(scope: Scope) -> str | None:

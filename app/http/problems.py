@@ -15,6 +15,7 @@ from litestar.exceptions import HTTPException
 from litestar.response import Response
 
 from app import errors
+from app.chain.strict import JsonValue
 from app.errors import TrailsError
 from app.http.exchange import Call, exchange_in
 
@@ -114,15 +115,39 @@ def respond(request: Call, error: Exception) -> Response[bytes]:
     )
 
 
+def line_of(error: TrailsError) -> dict[str, JsonValue]:
+    """An error as one line of a batch's answer tells it: status, code and the sentence, field and place."""
+    row = _row_of(error)
+    told: dict[str, JsonValue] = {
+        "status": row.status,
+        "code": row.code or error.code,
+        "error": row.detail or error.message,
+    }
+    field, place = _where(error)
+    told.update({name: value for name, value in (("field", field), ("place", place)) if value})
+    return told
+
+
 def _ours(error: TrailsError, request_id: str) -> Problem:
+    row = _row_of(error)
+    field, place = _where(error)
+    return _document(row, error.code, error.message, request_id, field=field, place=place)
+
+
+def _row_of(error: TrailsError) -> Row:
+    """How an error is told; what is the service's own trouble is logged, too."""
     row = next((TABLE[cls] for cls in type(error).__mro__ if cls in TABLE), INTERNAL)
     if row.status >= 500:
         _log.error("%s: %s", type(error).__name__, error, exc_info=error if row.status == 500 else None)
+    return row
+
+
+def _where(error: TrailsError) -> tuple[str | None, str | None]:
+    """The field and the place of a fault in what was sent."""
     fault = error if isinstance(error, errors.BadRequestError) else None
     # A reader of single members raises its own error; ours is raised from it.
     field = getattr(fault, "field", None) or getattr(fault and fault.__cause__, "field", None)
-    place = getattr(fault, "place", None)
-    return _document(row, error.code, error.message, request_id, field=field, place=place)
+    return field, getattr(fault, "place", None)
 
 
 def _litestars(error: HTTPException, request_id: str) -> Problem:

@@ -19,6 +19,12 @@ from app.errors import FormatError
 FORM = "must be a time such as 2026-09-30T08:27:35.423031Z, with a zone (Z or ±HH:MM)"
 """What to tell whoever sent something else."""
 
+MAX_AHEAD_US = 5 * 60 * 1_000_000
+"""A time that a sender gives may be so far ahead of the service's own; more is shown as skewed."""
+
+MAX_BEHIND_US = 24 * 60 * 60 * 1_000_000
+"""A time that a sender gives may be so far behind, since what waited is delivered late."""
+
 _FORM = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
@@ -57,6 +63,11 @@ def parse_instant(text: str) -> int:
 def canonical_instant(text: str) -> str:
     """The instant that ``text`` means in its one canonical spelling. Raises as ``parse_instant`` does."""
     return format_timestamp(parse_instant(text))
+
+
+def is_skewed(said_us: int, recorded_us: int) -> bool:
+    """Whether the time that a sender gave is too far from the service's own, both in µs (case T13)."""
+    return not -MAX_BEHIND_US <= said_us - recorded_us <= MAX_AHEAD_US
 
 
 def _check_year(instant: int) -> None:
