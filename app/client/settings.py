@@ -56,7 +56,7 @@ def service(
         environ: another environment than the process's.
 
     Raises:
-        ConfigurationError: no token, no agent, or a value that cannot be right; says which and where to set it.
+        ConfigurationError: no token, no agent, or a value that cannot be right; says where to set it.
     """
     env = os.environ if environ is None else environ
     bearer = token or env.get(TOKEN_VARIABLE)

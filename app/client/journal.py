@@ -1,0 +1,362 @@
+"""One file of the outbox: what is to be sent, on disk, until the service has it (SQLite, WAL).
+
+A journal belongs to one process, which holds a lock (flock) on the file beside it for as long as it lives.
+The system lets go of the lock when the process dies, however it dies, and so tells the next program that
+the journal may be adopted. What is committed survives the end of the process at any moment (kill -9); when
+the machine itself loses power the last moments may be missing.
+
+The lock is on a file of its own: SQLite locks the journal in a way (POSIX) that any other descriptor of the
+same file, once closed, would undo.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from app.chain.record import format_timestamp
+from app.client.batch import Entry, Fixed, No, Settled, ndjson, next_lines
+from app.client.errors import SpoolError
+from app.client.settings import Service
+from app.client.transport import NDJSON
+
+FORMAT: Final = 1
+"""``user_version`` of the file. A file of another format is left as it is."""
+
+SUFFIX: Final = ".journal"
+
+_SCHEMA: Final = """
+CREATE TABLE about (url TEXT NOT NULL, agent TEXT NOT NULL, tenant TEXT NOT NULL);
+CREATE TABLE entries (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session TEXT, node_id TEXT, alone INTEGER NOT NULL DEFAULT 0,
+    path TEXT, content_type TEXT, key TEXT,
+    body BLOB NOT NULL);
+CREATE TABLE fixed (
+    path TEXT NOT NULL, content_type TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL,
+    lines TEXT NOT NULL, attempts INTEGER NOT NULL);
+CREATE TABLE refused (
+    id INTEGER PRIMARY KEY, refused_at TEXT NOT NULL, status INTEGER NOT NULL, reason TEXT NOT NULL,
+    session TEXT, node_id TEXT, path TEXT, content_type TEXT, key TEXT,
+    body BLOB NOT NULL);
+"""
+
+_ADD: Final = (
+    "INSERT INTO entries (session, node_id, path, content_type, key, body) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_HEAD: Final = "SELECT id, body, session, node_id, alone, path, content_type, key FROM entries ORDER BY id"
+_REFUSE: Final = (
+    "INSERT INTO refused SELECT id, ?, ?, ?, session, node_id, path, content_type, key, body"
+    " FROM entries WHERE id = ?"
+)
+_REFUSED: Final = "SELECT refused_at, status, reason, session, node_id, path, body FROM refused ORDER BY id"
+_RESTORE: Final = (
+    "INSERT INTO entries (session, node_id, alone, path, content_type, key, body)"
+    " SELECT session, node_id, 1, path, content_type, key, body FROM refused ORDER BY id"
+)
+
+_ABANDONED: list[object] = []
+"""Connections of a parent process: closing one here could touch what the parent is writing."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Something that the service refused for good. It is kept in the journal until it is discarded."""
+
+    refused_at: str
+    """RFC 3339, UTC."""
+    status: int
+    reason: str
+    session_id: str | None
+    node_id: str | None
+    path: str | None
+    """Of a request that was put whole; None for a node."""
+    body: bytes
+    """The node, or the request's body."""
+
+
+def identity(service: Service) -> str:
+    """Whom a journal is for, as 16 hex of its name: one agent of one tenant at one service."""
+    text = f"{service.url}\n{service.tenant}\n{service.agent}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def prepare_folder(folder: Path) -> None:
+    """Makes the spool folder, for its owner alone.
+
+    Raises:
+        SpoolError: it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpoolError(f"{folder}: {error.strerror}; give spool=… a folder that can be written") from error
+
+
+class Journal:
+    """A journal that this process holds. Its methods may be called from any thread."""
+
+    def __init__(self, path: Path, lock: int, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.mutex = threading.RLock()
+        self._flock = lock
+        self._connection = connection
+        self._closed = False
+        row = connection.execute("SELECT count(*), total(length(body)) FROM entries").fetchone()
+        self.waiting: int = row[0]
+        """Entries that the service does not have yet, as far as is known."""
+        self.waiting_bytes = int(row[1])
+        self.refused: int = connection.execute("SELECT count(*) FROM refused").fetchone()[0]
+        """Entries that the service refused."""
+
+    # --- beginning and end -------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, service: Service) -> Self:
+        """A new journal.
+
+        Raises:
+            SpoolError: it cannot be made.
+        """
+        prepare_folder(folder)
+        path = folder / f"{identity(service)}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+        try:
+            lock = _locked(path.with_suffix(".lock"), os.O_CREAT | os.O_EXCL)
+            if lock is None:
+                raise SpoolError(f"{path}: locked by another process at once")
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600))
+            connection = _open(path)
+            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
+            about = (service.url, service.agent, service.tenant)
+            connection.execute("INSERT INTO about VALUES (?, ?, ?)", about)
+            return cls(path, lock, connection)
+        except (OSError, sqlite3.Error) as error:
+            raise SpoolError(f"{path}: {error}; look at the folder's disk and rights") from error
+
+    @classmethod
+    def adopt(cls, path: Path) -> Self | None:
+        """The journal of a process that is gone; None when it is not gone, or the file is none of ours.
+
+        Raises:
+            SpoolError: the file is damaged, or of another format; it stays as it is.
+        """
+        lock = None
+        try:
+            lock = _locked(path.with_suffix(".lock"), 0)
+            if lock is None or not _is_own_file(path):
+                return None
+            connection = _open(path)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version != FORMAT:
+                connection.close()
+                raise SpoolError(f"{path}: has format {version}; this program reads format {FORMAT}")
+            journal, lock = cls(path, lock, connection), None
+        except FileNotFoundError:
+            return None  # its owner was done with it meanwhile
+        except (OSError, sqlite3.Error) as error:
+            raise SpoolError(f"{path}: {error}; it stays where it is") from error
+        finally:
+            if lock is not None:
+                os.close(lock)
+        return journal
+
+    def close(self) -> None:
+        """Lets go of the file, and removes it when there is nothing in it any more. Idempotent."""
+        with self.mutex:
+            if self._closed:
+                return
+            self._closed = True
+            self._connection.close()
+            if not self.waiting and not self.refused:
+                for suffix in ("", "-wal", "-shm"):
+                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+                self.path.with_suffix(".lock").unlink(missing_ok=True)
+            os.close(self._flock)
+
+    def abandon(self) -> None:
+        """Lets go of a journal that is the parent's, in a forked child: it does not touch the file."""
+        self._closed = True
+        _ABANDONED.append(self._connection)
+        os.close(self._flock)  # the parent's descriptor keeps the lock
+
+    # --- what is to be sent ------------------------------------------------------------------------
+
+    def add(self, entry: Entry) -> None:
+        """Puts an entry at the end (its ``id`` is given here). It is on disk when this returns.
+
+        Raises:
+            SpoolError: it could not be written.
+        """
+        values = (entry.session, entry.node_id, entry.path, entry.content_type, entry.key, entry.body)
+        with self.mutex:
+            try:
+                self._connection.execute(_ADD, values)
+            except sqlite3.Error as error:
+                raise SpoolError(f"{self.path}: {error}; this was not recorded") from error
+            self.waiting += 1
+            self.waiting_bytes += len(entry.body)
+
+    def next(self, traces: str, limit: int) -> Fixed | None:
+        """The request to send now: the one that was begun, else a new one, which is fixed hereby.
+
+        Args:
+            traces: where nodes are posted to.
+            limit: most entries to take into a new one.
+        """
+        with self._transaction() as connection:
+            found = connection.execute("SELECT path, content_type, key, body, lines, attempts FROM fixed")
+            for row in found:
+                lines = msgspec.json.decode(row[4], type=tuple[tuple[int, ...], ...])
+                return Fixed(row[0], row[1], row[2], row[3], lines, row[5])
+            with closing(connection.execute(_HEAD)) as rows:
+                chosen = next_lines(map(_entry, rows), limit)
+            if not chosen:
+                return None
+            fixed = _fixed(chosen, traces)
+            encoded = msgspec.json.encode(fixed.lines).decode()
+            connection.execute(
+                "INSERT INTO fixed VALUES (?, ?, ?, ?, ?, 0)",
+                (fixed.path, fixed.content_type, fixed.key, fixed.body, encoded),
+            )
+            return fixed
+
+    def count_attempt(self) -> None:
+        """Counts one more attempt to send the fixed request."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE fixed SET attempts = attempts + 1")
+
+    def settle(self, outcome: Settled) -> None:
+        """Takes out what the service has, sets aside what it refused; the fixed request is over."""
+        now = format_timestamp(time.time_ns() // 1_000)
+        gone = [*outcome.done, *(entry for no in outcome.refused for entry in no.entries)]
+        with self.mutex:
+            with self._transaction() as connection:
+                for no in outcome.refused:
+                    _set_aside(connection, no, now)
+                size = sum(_size(connection, entry) for entry in gone)
+                connection.executemany("DELETE FROM entries WHERE id = ?", ((entry,) for entry in gone))
+                alone = ((entry,) for entry in outcome.alone)
+                connection.executemany("UPDATE entries SET alone = 1 WHERE id = ?", alone)
+                connection.execute("DELETE FROM fixed")
+            self.waiting -= len(gone)
+            self.waiting_bytes -= size
+            self.refused += sum(len(no.entries) for no in outcome.refused)
+
+    def unfix(self) -> None:
+        """Gives the fixed request up, of which nothing was stored; its entries stay in their places."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM fixed")
+
+    # --- what was refused --------------------------------------------------------------------------
+
+    def refusals(self) -> list[Refusal]:
+        """What the service refused, oldest first."""
+        with self._transaction() as connection:
+            return [Refusal(*row) for row in connection.execute(_REFUSED)]
+
+    def discard_refused(self) -> None:
+        """Deletes what was refused: somebody has seen it."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM refused")
+            self.refused = 0  # the transaction holds the mutex
+
+    def restore_refused(self) -> None:
+        """Puts what was refused at the end of what is to be sent."""
+        with self.mutex:
+            with self._transaction() as connection:
+                connection.execute(_RESTORE)
+                row = connection.execute("SELECT count(*), total(length(body)) FROM refused").fetchone()
+                connection.execute("DELETE FROM refused")
+            self.waiting += row[0]
+            self.waiting_bytes += int(row[1])
+            self.refused = 0
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self.mutex:
+            if self._closed:
+                raise SpoolError(f"{self.path}: the journal is closed")
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._connection
+                except BaseException:
+                    self._connection.execute("ROLLBACK")
+                    raise
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise SpoolError(f"{self.path}: {error}") from error
+
+
+def adoptable(folder: Path, service: Service) -> Iterable[Path]:
+    """Journals for the same agent and service, oldest first. Their owners may be alive."""
+    with suppress(OSError):
+        found = [path for path in folder.iterdir() if path.suffix == SUFFIX]
+        ours = [path for path in found if path.name.startswith(f"{identity(service)}-")]
+        return sorted(ours, key=lambda path: (path.stat().st_ctime_ns, path.name))
+    return []
+
+
+def _fixed(chosen: Sequence[Sequence[Entry]], traces: str) -> Fixed:
+    lines = tuple(tuple(entry.id for entry in line) for line in chosen)
+    first = chosen[0][0]
+    if first.path is None:
+        return Fixed(traces, NDJSON, secrets.token_hex(16), ndjson(chosen), lines)
+    return Fixed(first.path, first.content_type or "", first.key or "", first.body, lines)
+
+
+def _set_aside(connection: sqlite3.Connection, no: No, now: str) -> None:
+    rows = ((now, no.status, no.reason, entry) for entry in no.entries)
+    connection.executemany(_REFUSE, rows)
+
+
+def _size(connection: sqlite3.Connection, entry: int) -> int:
+    row = connection.execute("SELECT length(body) FROM entries WHERE id = ?", (entry,)).fetchone()
+    return row[0] if row is not None else 0
+
+
+def _entry(row: tuple[int, bytes, str | None, str | None, int, str | None, str | None, str | None]) -> Entry:
+    identifier, body, session, node_id, alone, path, content_type, key = row
+    return Entry(identifier, body, session, node_id, bool(alone), path, content_type, key)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    # Nobody else may write, so nothing is asked of the file system before each transaction.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def _locked(path: Path, flags: int) -> int | None:
+    """A descriptor that holds the lock; None when another process does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
+    held = False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its owner may have removed it between our opening and our locking.
+        held = os.path.samestat(os.fstat(descriptor), path.lstat())
+    except BlockingIOError:
+        pass
+    finally:
+        if not held:
+            os.close(descriptor)
+    return descriptor if held else None
+
+
+def _is_own_file(path: Path) -> bool:
+    """A plain file of this user: nobody else can plant what we would send."""
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
