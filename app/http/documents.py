@@ -110,6 +110,88 @@ class Termination(Struct):
     by: PersonName
 
 
+NodeName = Annotated[str, Meta(min_length=1, max_length=1024)]
+NodeType = Annotated[
+    str, Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$", description="PLANNING, TOOL_CALL, SELF_CORRECTION, OUTPUT, …")
+]
+Instant = Annotated[str, Meta(description="RFC 3339 with a zone; cut to microseconds.")]
+Lines = Annotated[str, Meta(description="One JSON document a line, at most 1,000 of them.")]
+ResultLines = Annotated[
+    str,
+    Meta(
+        description="One line for each that came in: its receipt, or status, code and error of its refusal."
+    ),
+]
+
+
+class Node(Struct):
+    """A node of a trace tree. Members that are not listed are kept as sent."""
+
+    node_id: Uuid
+    node_type: NodeType
+    name: NodeName
+    parent_id: Annotated[Uuid | None, Meta(description="May be a node that is not in this fragment.")] = None
+    inputs: Any = None
+    thought_process: str | None = None
+    outputs: Annotated[Any, Meta(description="A TOOL_CALL's `status` here says how it ended.")] = None
+    metadata: Annotated[
+        dict[str, Any] | None, Meta(description="timestamp, duration_ms, model, tokens, cost, …")
+    ] = None
+
+
+class NewTrace(Struct):
+    """A compiled trace tree, or any part of one. Members that are not listed are kept as sent."""
+
+    session_id: Uuid
+    total_nodes: Annotated[int, Meta(ge=1, le=10_000, description="The number of nodes in trace_tree.")]
+    trace_tree: Annotated[list[Node], Meta(min_length=1, max_length=10_000)]
+
+
+class NewEvent(Struct, forbid_unknown_fields=True):
+    """Anything that belongs on the record."""
+
+    type: Annotated[str, Meta(min_length=1, max_length=128)]
+    data: Any
+    session_id: Uuid | None = None
+    occurred_at: Annotated[Instant | None, Meta(description="The sender's own time, if it matters.")] = None
+
+
+class NewEvents(Struct, forbid_unknown_fields=True):
+    """Several events, recorded together."""
+
+    events: Annotated[list[NewEvent], Meta(min_length=1, max_length=1_000)]
+
+
+class TraceReceipt(Struct):
+    """Where a fragment stands: its record's place, hash and time are signed."""
+
+    agent_id: AgentId
+    seq: int
+    hash: Hex64
+    timestamp: str
+    session_id: Uuid
+    nodes: int
+
+
+class EventReceipt(Struct):
+    """Where an event stands: its record's place, hash and time are signed."""
+
+    agent_id: AgentId
+    seq: int
+    hash: Hex64
+    timestamp: str
+    type: str
+    clock_skewed: Annotated[
+        bool | UnsetType, Meta(description="Whether occurred_at is too far from the record's time.")
+    ] = UNSET
+
+
+class EventReceipts(Struct):
+    """Where several events stand, in the order in which they were sent."""
+
+    receipts: list[EventReceipt]
+
+
 class Head(Struct):
     """The last record of a chain."""
 

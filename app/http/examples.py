@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 HASH: Final = "5f0c9d3ef1f9f1be2b7f5a1e0d6f1d9a5f1c3b7a9e8d7c6b5a4f3e2d1c0b9a88"
@@ -73,6 +74,55 @@ REJECTION: Final[dict[str, Any]] = {"approver": "Ada", "reason": "wrong address"
 OUTCOME: Final[dict[str, Any]] = {"status": "success", "detail": "3 results"}
 NEW_SCAR: Final[dict[str, Any]] = {"severity": "minor", "reason": "rude answer", "action_id": "act-1"}
 TERMINATION: Final[dict[str, Any]] = {"reason": "project ended", "by": "Ada"}
+NEW_TRACE: Final[dict[str, Any]] = {
+    "session_id": "0b8f7c1e-6a0b-4a1f-9d3c-5e7a9b1d3f50",
+    "total_nodes": 2,
+    "trace_tree": [
+        {
+            "node_id": "a1a11f8e-1c5b-4d8e-8f59-3f1f0c7b9d01",
+            "parent_id": None,
+            "node_type": "PLANNING",
+            "name": "plan",
+            "thought_process": "the rate is needed first",
+        },
+        {
+            "node_id": "a1a11f8e-1c5b-4d8e-8f59-3f1f0c7b9d02",
+            "parent_id": "a1a11f8e-1c5b-4d8e-8f59-3f1f0c7b9d01",
+            "node_type": "TOOL_CALL",
+            "name": "search",
+            "inputs": {"query": "rate of exchange"},
+            "outputs": {"status": "failed", "error": "timeout"},
+            "metadata": {"timestamp": "2026-09-30T08:27:35.423031Z", "duration_ms": 30000},
+        },
+    ],
+}
+TRACE_RECEIPT: Final[dict[str, Any]] = {
+    "agent_id": "mailer",
+    "session_id": "0b8f7c1e-6a0b-4a1f-9d3c-5e7a9b1d3f50",
+    "nodes": 2,
+    "seq": 7,
+    "hash": HASH,
+    "timestamp": "2026-09-30T08:28:05.517204Z",
+}
+NEW_EVENT: Final[dict[str, Any]] = {
+    "type": "deployed",
+    "data": {"version": "2.4.1"},
+    "occurred_at": "2026-09-30T10:27:35+02:00",
+}
+EVENT_RECEIPT: Final[dict[str, Any]] = {
+    "agent_id": "mailer",
+    "type": "deployed",
+    "seq": 8,
+    "hash": HASH,
+    "timestamp": "2026-09-30T08:28:05.517204Z",
+    "clock_skewed": False,
+}
+REFUSED_LINE: Final[dict[str, Any]] = {
+    "status": 400,
+    "code": "bad_request",
+    "error": "session_id: must be a UUID such as 123e4567-e89b-12d3-a456-426614174000",
+    "field": "session_id",
+}
 LOG: Final[dict[str, Any]] = {
     "head": {"seq": 5, "hash": HASH},
     "records": [
@@ -96,3 +146,8 @@ VERIFICATION: Final[dict[str, Any]] = {
 }
 PUBLIC_KEY: Final[dict[str, Any]] = {"public_key": KEY, "algorithm": "ed25519"}
 OK: Final[dict[str, Any]] = {"ok": True}
+
+
+def lines(*documents: dict[str, Any]) -> str:
+    """Documents one a line."""
+    return "".join(f"{json.dumps(document)}\n" for document in documents)

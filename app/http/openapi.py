@@ -25,7 +25,7 @@ from litestar.routes import HTTPRoute
 from app.http import documents
 from app.http.access import PUBLIC
 from app.http.exchange import Call
-from app.http.operation import OPERATION, Operation
+from app.http.operation import JSON, OPERATION, Operation, Variant
 from app.http.problems import INTERNAL, MEDIA_TYPE, TABLE, TYPE_PREFIX, Row
 
 _REF: Final = "#/components/schemas/{name}"
@@ -174,6 +174,7 @@ def _components(described: Any) -> dict[str, Any]:  # noqa: ANN401  an iterable 
     structs: list[Any] = [documents.Problem]
     for operation, _ in described:
         structs += [struct for struct in (operation.body, operation.answer) if struct is not None]
+        structs += [struct for variant in operation.variants for struct in (variant.body, variant.answer)]
     return msgspec.json.schema_components(structs, ref_template=_REF)[1]
 
 
@@ -193,11 +194,15 @@ def _complete(operation: dict[str, Any], told: tuple[Operation, bool]) -> None:
     ]
     if described.body is not None:
         parameters.append(_IDEMPOTENCY_KEY)
-        content = _content("application/json", _schema(described.body), {"body": described.body_example})
+        content = _content(JSON, _schema(described.body), {"body": described.body_example})
+        for variant in described.variants:
+            _add(content, variant, variant.body, variant.body_example)
         operation["requestBody"] = {"required": True, "content": content}
     if parameters:
         operation["parameters"] = parameters
-    success = _content("application/json", _schema(described.answer), {"answer": described.example})
+    success = _content(JSON, _schema(described.answer), {"answer": described.example})
+    for variant in described.variants:
+        _add(success, variant, variant.answer, variant.example)
     operation["responses"] = {"200": {"description": "Done", "content": success}, **_problems(described)}
 
 
@@ -213,6 +218,16 @@ def _schema(struct: Any) -> dict[str, Any]:  # noqa: ANN401  a struct or a union
 
 def _content(media_type: str, schema: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
     return {media_type: {"schema": schema, "examples": {name: {"value": v} for name, v in examples.items()}}}
+
+
+def _add(content: dict[str, Any], variant: Variant, struct: Any, example: Any) -> None:  # noqa: ANN401  as above
+    """Adds another form: beside the one of the same media type, or as a media type of its own."""
+    added = _content(variant.media_type, _schema(struct), {variant.name: example})[variant.media_type]
+    known = content.get(variant.media_type)
+    if known is not None:
+        added["schema"] = {"anyOf": [known["schema"], added["schema"]]}
+        added["examples"] = {**known["examples"], **added["examples"]}
+    content[variant.media_type] = added
 
 
 def _problems(operation: Operation) -> dict[str, Any]:

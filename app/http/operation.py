@@ -23,6 +23,9 @@ from app.principal import Permission
 
 OPERATION: Final = "operation"
 
+JSON: Final = "application/json"
+LINES: Final = "application/x-ndjson"
+
 Errors = tuple[type[TrailsError], ...]
 
 ON_AGENT: Final[Errors] = (NotFoundError, QuarantinedError)
@@ -40,6 +43,17 @@ class Field(msgspec.Struct, frozen=True):
     meaning: str
 
 
+class Variant(msgspec.Struct, frozen=True):
+    """Another form of a route's body, with its answer: several at once, or one document a line."""
+
+    name: str
+    media_type: str
+    body: Any
+    body_example: Any
+    answer: Any
+    example: Any
+
+
 class Operation(msgspec.Struct, frozen=True):
     """Body and answer as documentation structs with an example each, query fields, errors."""
 
@@ -49,6 +63,7 @@ class Operation(msgspec.Struct, frozen=True):
     body_example: dict[str, Any] | None = None
     query: tuple[Field, ...] = ()
     errors: Errors = ()
+    variants: tuple[Variant, ...] = ()
 
 
 def describe(
@@ -59,6 +74,7 @@ def describe(
     body: tuple[Any, dict[str, Any]] | None = None,
     query: tuple[Field, ...] = (),
     errors: Errors = (),
+    variants: tuple[Variant, ...] = (),
 ) -> dict[str, Any]:
     """The ``opt`` of a route: ``@post(path, status_code=200, opt=describe(…))``.
 
@@ -69,11 +85,12 @@ def describe(
         body: documentation struct of the body, and an example.
         query: query fields.
         errors: what the route may raise beyond what follows from the rest.
+        variants: other forms of the body and what they are answered with.
     """
     known: list[type[TrailsError]] = [BadRequestError, UnavailableError, *errors]
     known += _WITH_BODY if body else ()
     known += _WITH_TOKEN if permission else ()
     struct, body_example = body or (None, None)
-    operation = Operation(answer, example, struct, body_example, query, tuple(dict.fromkeys(known)))
+    operation = Operation(answer, example, struct, body_example, query, tuple(dict.fromkeys(known)), variants)
     access = {PERMISSION: permission} if permission else {PUBLIC: True}
     return {**access, OPERATION: operation}
