@@ -35,24 +35,17 @@ class ServiceBackend:
     async def ask(self, body: bytes, key: str) -> Decision:
         """POST …/actions."""
         answer = await self._call("POST", f"{self._agent}/actions", body, key)
-        try:
-            return _decision(answer)
-        except (KeyError, TypeError, ValueError) as error:
-            raise _no_sense("decision") from error
+        return decision_of(answer)
 
     async def standing(self, action_id: str) -> Standing:
         """GET …/actions/{id}."""
-        answer = await self._call("GET", self._action(action_id))
-        try:
-            return msgspec.convert({"reason": None, **answer}, Standing)
-        except msgspec.ValidationError as error:
-            raise _no_sense("action") from error
+        return standing_of(await self._call("GET", self._action(action_id)))
 
     async def claim(self, action_id: str, claimant: str) -> bool:
         """An event under the action's own key: the first claimant's body stands, another's is refused."""
-        event = {"type": CLAIM_TYPE, "data": {"action_id": action_id, "claimant": claimant}}
+        event = claim_event(action_id, claimant)
         try:
-            await self._call("POST", f"{self._agent}/events", encode(event), claim_key(action_id))
+            await self._call("POST", f"{self._agent}/events", event, claim_key(action_id))
         except Refusal as refusal:
             if refusal.code == "idempotency_conflict":
                 return False
@@ -106,6 +99,11 @@ def claim_key(action_id: str) -> str:
     return f"claim-{action_id}"
 
 
+def claim_event(action_id: str, claimant: str) -> bytes:
+    """The event that takes an approved action for one run."""
+    return encode({"type": CLAIM_TYPE, "data": {"action_id": action_id, "claimant": claimant}})
+
+
 def report_body(outcome: Outcome) -> bytes:
     """The body of a report."""
     return encode({"status": outcome.status, "detail": outcome.detail})
@@ -119,6 +117,30 @@ def encode(value: Any) -> bytes:  # noqa: ANN401  any JSON
         TypeError: not JSON.
     """
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def decision_of(answer: Mapping[str, Any]) -> Decision:
+    """The decision that an answer says.
+
+    Raises:
+        Refusal: it says none.
+    """
+    try:
+        return _decision(answer)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _no_sense("decision") from error
+
+
+def standing_of(answer: Mapping[str, Any]) -> Standing:
+    """Where an action stands, as an answer says it.
+
+    Raises:
+        Refusal: it does not say it.
+    """
+    try:
+        return msgspec.convert(dict(answer), Standing)
+    except msgspec.ValidationError as error:
+        raise _no_sense("action") from error
 
 
 def _decision(answer: Mapping[str, Any]) -> Decision:

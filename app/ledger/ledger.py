@@ -86,6 +86,17 @@ class Ledger:
         except NotFoundError:
             await self._keystore.create_tenant(tenant_id, slug, name)
 
+    async def tenant_id(self, slug: str) -> UUID:
+        """The tenant of this slug.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        row = await db.ledger.tenant_by_slug(self._pool, slug)
+        if row is None:
+            raise NotFoundError("tenant not found")
+        return row.tenant_id
+
     async def public_key(self, tenant_id: UUID) -> str:
         """The tenant's public key, 64 hex: what a verifier pins."""
         return (await self._keystore.of(tenant_id)).newest.public.hex

@@ -1,0 +1,263 @@
+"""The guard without HTTP, for programs that run beside the database: ``pip install lineage-trails[server]``.
+
+The same questions, records and answers as through the service, with a pool of its own as the service's role.
+Whoever holds the database and the master key could write any record, so this is for programs that are trusted
+like the service itself. What the server needs is imported in functions only: the module itself is as light as
+the rest of the client.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from app.client.backend import Backend, Outcome, Refusal, Standing
+from app.client.decisions import UNAVAILABLE, Decision
+from app.client.gate import APPROVAL_SECS, Gate
+from app.client.retry import ATTEMPTS
+from app.client.service import claim_event, claim_key, decision_of, report_body, standing_of
+from app.client.worker import Worker
+from app.errors import (
+    ChainError,
+    IdempotencyConflictError,
+    KeyMaterialError,
+    QuarantinedError,
+    StartupError,
+    TooManyRequestsError,
+    TrailsError,
+    UnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from app.chain.strict import JsonObject, Parsed
+    from app.client.tracker import LineageTracker
+    from app.ledger import Ledger
+    from app.ledger.idempotency import Stamp
+    from app.principal import Grant, Permission, Principal
+    from app.settings import Settings
+
+R = TypeVar("R")
+
+POOL_SIZE: Final = 4
+"""Connections: one program's share of what the database has to give."""
+
+_NO_DECISION = (ChainError, KeyMaterialError, QuarantinedError, StartupError, UnavailableError)
+
+_log = logging.getLogger("trails.client")
+
+
+class Guard(Gate):
+    """One agent's guard on the database itself. Safe to use from threads and from any event loop."""
+
+    @classmethod
+    async def open(
+        cls,
+        database_url: str,
+        tenant: str | UUID,
+        agent: str,
+        *,
+        master_key: bytes | str | None = None,
+        tracker: LineageTracker | None = None,
+        approval_timeout: float = APPROVAL_SECS,
+        attempts: int = ATTEMPTS,
+        pool_size: int = POOL_SIZE,
+    ) -> Self:
+        """Opens the ledger and looks that everything is as it must be.
+
+        Args:
+            database_url: of the service's role, ``trails_app``.
+            tenant: slug or UUID.
+            agent: the agent's id.
+            master_key: 32 bytes, or 64 hex; None: ``TRAILS_MASTER_KEY`` or the data folder's file.
+            tracker: whose current session and node the actions belong to.
+            approval_timeout: seconds that a call waits for a person.
+            attempts: times that one question is asked while the database is away.
+            pool_size: connections at most.
+
+        Raises:
+            StartupError: the database is away, refuses, or is not as it must be; a setting does not fit.
+            NotFoundError: no such tenant.
+        """
+        settings = _settings(database_url, master_key, pool_size)
+
+        async def start() -> Backend:
+            return await LedgerBackend.open(settings, tenant, agent)
+
+        guard = cls(
+            Worker(start, _close, "trails-guard"),
+            tracker=tracker,
+            approval_timeout=approval_timeout,
+            attempts=attempts,
+        )
+        try:
+            await guard._worker.acall(_ready)
+        except BaseException:
+            await guard.aclose()
+            raise
+        return guard
+
+
+class LedgerBackend:
+    """One agent in a ledger of this process."""
+
+    keeps = False
+
+    def __init__(self, ledger: Ledger, resources: AsyncExitStack, principal: Principal) -> None:
+        self._ledger = ledger
+        self._resources = resources
+        self._principal = principal
+
+    @classmethod
+    async def open(cls, settings: Settings, tenant: str | UUID, agent: str) -> LedgerBackend:
+        """Pool and ledger; the agent is proven to the ledger by its own token, as over HTTP."""
+        from app.opening import connect  # noqa: PLC0415  the server's packages
+        from app.settings import Secrets  # noqa: PLC0415  as above
+        from app.tokens import Tokens  # noqa: PLC0415  as above
+
+        assert settings.master_key is not None  # noqa: S101  for the type checker: _settings puts it in
+        async with AsyncExitStack() as stack:
+            secrets = Secrets(operator_token="", master_key=settings.master_key)
+            ledger = await stack.enter_async_context(connect(settings, secrets))
+            tenant_id = await _tenant_id(ledger, tenant)
+            tokens = Tokens(settings.master_key, "", tenant_id)
+            principal = tokens.authenticate(f"Bearer {tokens.issue(tenant_id, agent)}".encode())
+            return cls(ledger, stack.pop_all(), principal)
+
+    async def ask(self, body: bytes, key: str) -> Decision:
+        """As POST …/actions."""
+        from app.guard.bodies import Ask  # noqa: PLC0415  as above
+        from app.principal import Permission  # noqa: PLC0415  as above
+
+        async def asked() -> JsonObject:
+            parsed = _parsed(body)
+            mark = _stamp("actions", key, parsed)
+            ask = Ask.parse(parsed.value)
+            return (await self._ledger.request(self._may(Permission.REQUEST), ask, mark)).to_json()
+
+        return decision_of(await _answered(asked()))
+
+    async def standing(self, action_id: str) -> Standing:
+        """As GET …/actions/{id}."""
+        from app.principal import Permission  # noqa: PLC0415  as above
+
+        return standing_of(await _answered(self._ledger.action(self._may(Permission.READ_ACTION), action_id)))
+
+    async def claim(self, action_id: str, claimant: str) -> bool:
+        """As POST …/events: the same event under the same key as over HTTP."""
+        from app.chain.record import Draft  # noqa: PLC0415  as above
+        from app.guard.kinds import EVENT  # noqa: PLC0415  as above
+        from app.ledger.post import Entry  # noqa: PLC0415  as above
+        from app.principal import Permission  # noqa: PLC0415  as above
+        from app.trace.event import Event  # noqa: PLC0415  as above
+
+        parsed = _parsed(claim_event(action_id, claimant))
+        draft = Draft(kind=EVENT, payload=Event.parse(parsed.value).payload, actor=self._principal.name)
+        entry = Entry(draft, mark=_stamp("events", claim_key(action_id), parsed))
+        [result] = await _answered(self._ledger.post(self._may(Permission.POST), [entry]))
+        if isinstance(result, IdempotencyConflictError):
+            return False
+        if isinstance(result, TrailsError):
+            raise _refusal(result) from result
+        return True
+
+    async def report(self, outcome: Outcome) -> None:
+        """As POST …/actions/{id}/outcome."""
+        from app.guard.bodies import Report  # noqa: PLC0415  as above
+        from app.principal import Permission  # noqa: PLC0415  as above
+
+        parsed = _parsed(report_body(outcome))
+        mark = _stamp(f"actions/{outcome.action_id}/outcome", outcome.key, parsed)
+        report = Report.parse(parsed.value)
+        grant = self._may(Permission.REPORT)
+        await _answered(self._ledger.report(grant, outcome.action_id, report, mark))
+
+    async def log_uuid(self) -> UUID:
+        """As in the agent's status."""
+        from app.principal import Permission  # noqa: PLC0415  as above
+
+        status = await _answered(self._ledger.status(self._may(Permission.READ_STATUS)))
+        return UUID(str(status["log_uuid"]))
+
+    async def keep(self, outcome: Outcome) -> None:
+        """There is nowhere to keep it but this process."""
+
+    async def close(self) -> None:
+        """Settles accepted appends and closes the pool."""
+        await self._resources.aclose()
+
+    def _may(self, permission: Permission) -> Grant:
+        from app.principal import grant  # noqa: PLC0415  as above
+
+        return grant(self._principal, permission, self._principal.agent_id)
+
+
+def _settings(database_url: str, master_key: bytes | str | None, pool_size: int) -> Settings:
+    from app.settings import (  # noqa: PLC0415  as above
+        MASTER_KEY_FILE,
+        Settings,
+        master_key_at_hand,
+        settings_of_this_process,
+    )
+
+    here = settings_of_this_process() if master_key is None else Settings()
+    key = bytes.fromhex(master_key) if isinstance(master_key, str) else master_key
+    key = key or master_key_at_hand(here)
+    if key is None or len(key) != 32:
+        raise StartupError(
+            "no master key of 32 bytes: give master_key=…, or TRAILS_MASTER_KEY, or TRAILS_DATA_DIR with "
+            f"{MASTER_KEY_FILE}"
+        )
+    return msgspec.structs.replace(here, database_url=database_url, master_key=key, pool_size=pool_size)
+
+
+async def _tenant_id(ledger: Ledger, tenant: str | UUID) -> UUID:
+    if isinstance(tenant, UUID):
+        return tenant
+    try:
+        return UUID(tenant)
+    except ValueError:
+        return await ledger.tenant_id(tenant)
+
+
+async def _ready(_: Backend) -> None:
+    """Nothing: that it can be called is the answer."""
+
+
+async def _close(backend: Backend) -> None:
+    await backend.close()
+
+
+def _parsed(body: bytes) -> Parsed:
+    from app.chain.strict import MAX_VALUES, parse  # noqa: PLC0415  as above
+
+    return parse(body, max_values=MAX_VALUES)
+
+
+def _stamp(endpoint: str, key: str, parsed: Parsed) -> Stamp:
+    from app.chain.canonical import canonical_parsed  # noqa: PLC0415  as above
+    from app.ledger.idempotency import stamp  # noqa: PLC0415  as above
+
+    return stamp(endpoint, key, canonical_parsed(parsed))
+
+
+async def _answered(asking: Awaitable[R]) -> R:
+    """The ledger's answer. Whatever it raises is no decision."""
+    try:
+        return await asking
+    except TrailsError as error:
+        raise _refusal(error) from error
+    except Exception as error:
+        _log.exception("the ledger failed unexpectedly")
+        raise Refusal(UNAVAILABLE, f"{type(error).__name__}: {error}") from error
+
+
+def _refusal(error: TrailsError) -> Refusal:
+    if isinstance(error, _NO_DECISION):
+        return Refusal(UNAVAILABLE, error.message, passing=isinstance(error, UnavailableError))
+    return Refusal(error.code, error.message, passing=isinstance(error, TooManyRequestsError))
