@@ -134,7 +134,12 @@ def is_plain(value: float) -> bool:
 
 
 def parse(
-    raw: bytes, *, max_depth: int = MAX_DEPTH, max_string: int = MAX_STRING, max_values: int | None = None
+    raw: bytes,
+    *,
+    max_depth: int = MAX_DEPTH,
+    max_string: int = MAX_STRING,
+    max_values: int | None = None,
+    any_text: bool = False,
 ) -> Parsed:
     """Parses exactly one JSON document.
 
@@ -143,6 +148,7 @@ def parse(
         max_depth: nested containers allowed; a scalar document has depth 0.
         max_string: UTF-8 bytes allowed in one string or key.
         max_values: values allowed in all, containers included and keys not; None for any number.
+        any_text: lets U+0000 and lone surrogates pass, for a caller who looks at each string itself.
 
     Raises:
         InvalidJsonError: naming the place, as line and column or as a path such as ``$.a[3].k``.
@@ -150,7 +156,7 @@ def parse(
     if max_values is not None:
         _check_values(raw, max_values, max_depth, max_string)
     found = quick(raw, _ENCODER, max_depth, max_string)
-    return found if found is not None else _thorough(raw, max_depth, max_string)
+    return found if found is not None else _thorough(raw, max_depth, max_string, any_text=any_text)
 
 
 def quick(raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string: int) -> Parsed | None:
@@ -173,7 +179,7 @@ def quick(raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string:
     return Parsed(value, floats.plain)
 
 
-def _thorough(raw: bytes, max_depth: int, max_string: int) -> Parsed:
+def _thorough(raw: bytes, max_depth: int, max_string: int, *, any_text: bool) -> Parsed:
     """The document by the scanner of the standard library with hooks, or the reason why not."""
     text = _decode(raw)
     floats = _Floats()
@@ -191,7 +197,7 @@ def _thorough(raw: bytes, max_depth: int, max_string: int) -> Parsed:
         _refuse(text, _TOO_DEEP.format(max_depth), max_depth, max_string)
     except _RefusedError as error:
         _refuse(text, str(error), max_depth, max_string)
-    if "\\u" in text and _SOUND_ESCAPES.fullmatch(text) is None:
+    if not any_text and "\\u" in text and _SOUND_ESCAPES.fullmatch(text) is None:
         _refuse(text, _SURROGATE, max_depth, max_string)
     if not surely_within(raw, max_depth, max_string):
         excess = _excess(value, max_depth, max_string)
