@@ -106,7 +106,7 @@ def next_lines(entries: Iterable[Entry], limit: int) -> list[list[Entry]]:
         limit: most entries to take.
     """
     lines: list[list[Entry]] = []
-    open_lines: dict[str, list[Entry]] = {}
+    open_lines: dict[str, tuple[list[Entry], set[str | None]]] = {}
     size = 0
     for number, entry in enumerate(entries):
         size += len(entry.body)
@@ -114,17 +114,14 @@ def next_lines(entries: Iterable[Entry], limit: int) -> list[list[Entry]]:
             break
         if entry.session is None:
             return [[entry]]
-        line = open_lines.get(entry.session)
-        if line is None or entry.alone or line[-1].alone or _holds(line, entry.node_id):
-            line = open_lines[entry.session] = []
+        line, ids = open_lines.get(entry.session, ([], set()))
+        # One fragment never holds an id twice: the service refuses that.
+        if not line or entry.alone or line[-1].alone or entry.node_id in ids:
+            line, ids = open_lines[entry.session] = ([], set())
             lines.append(line)
         line.append(entry)
+        ids.add(entry.node_id)
     return lines
-
-
-def _holds(line: list[Entry], node_id: str | None) -> bool:
-    """One fragment never holds an id twice: the service refuses that."""
-    return node_id is not None and any(entry.node_id == node_id for entry in line)
 
 
 def ndjson(lines: Sequence[Sequence[Entry]]) -> bytes:

@@ -420,7 +420,7 @@ class Outbox:
         self._changed.release()
 
     def after_fork_in_child(self) -> None:
-        """Of ``os.register_at_fork``: the journals are the parent's; a child that records begins one of its own."""
+        """Of ``os.register_at_fork``: the journals are the parent's; a child begins one of its own."""
         for journal in self._held:
             journal.abandon()
         closed = self._closed
