@@ -109,21 +109,20 @@ def _from_server(error: asyncpg.PostgresError, agent_id: str) -> TrailsError | N
 
 
 def _from_unique(constraint: str, agent_id: str) -> TrailsError | None:
-    match constraint:
-        case "trail_pkey":
-            return StaleChainError("another writer was faster; the chain is read again")
-        case "trail_idempotency_key":
-            return DuplicateKeyError("this Idempotency-Key stands in the chain already")
-        case "spans_pkey":
-            return DuplicateSpanError("a span is on record already")
-        case "agents_pkey":
-            return AgentExistsError(agent_id)
-        case "agents_log_uuid_key":
-            return ConflictError("a chain of this id exists already")
-        case "tenants_slug_key":
-            return ConflictError("a tenant of this slug exists already")
-        case _:
-            return None
+    if constraint == "agents_pkey":
+        return AgentExistsError(agent_id)
+    kind, message = _TAKEN.get(constraint, (None, ""))
+    return None if kind is None else kind(message)
+
+
+_TAKEN: Final[dict[str, tuple[type[TrailsError], str]]] = {
+    "trail_pkey": (StaleChainError, "another writer was faster; the chain is read again"),
+    "trail_idempotency_key": (DuplicateKeyError, "this Idempotency-Key stands in the chain already"),
+    "spans_pkey": (DuplicateSpanError, "a span is on record already"),
+    "agents_log_uuid_key": (ConflictError, "a chain of this id exists already"),
+    "tenants_slug_key": (ConflictError, "a tenant of this slug exists already"),
+}
+"""What a violated unique key means, by its constraint."""
 
 
 def _unavailable() -> UnavailableError:

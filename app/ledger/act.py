@@ -78,23 +78,37 @@ class Actor:
     async def _once(self, chain: Chain, decide: Decide, mark: Stamp | None) -> Done:
         keys = await self._keystore.of(chain.id.tenant_id)
         async with chain.exclusively():
-            chain.require_sound()
-            if not chain.opened:
-                await self._open(chain, keys)
+            await self.ready(chain, keys)
             for attempt in range(MAX_ATTEMPTS):
                 try:
                     return await self._attempt(chain, keys, decide, mark)
                 except DuplicateKeyError:
                     return await self._recall(chain, keys, mark)
                 except StaleChainError:
-                    await self._read_on(chain, keys, attempt)
+                    await self.read_on(chain, keys, attempt)
                 except _REFUSALS:
                     if await catch_up(self._pool, chain, keys):
                         continue
                     if mark is not None and (before := await recall(self._pool, chain, keys, mark)):
                         return before
                     raise
-        raise _outrun()
+        raise outrun()
+
+    async def ready(self, chain: Chain, keys: TenantKeys) -> None:
+        """Makes sure that the chain was verified to its end once; the caller has it exclusively.
+
+        Raises:
+            QuarantinedError: the chain does not verify, now or since before.
+        """
+        chain.require_sound()
+        if not chain.opened:
+            await self._open(chain, keys)
+
+    async def read_on(self, chain: Chain, keys: TenantKeys, attempt: int) -> None:
+        """After an append that came too late: reads what another process wrote; ``attempt`` counts from 0."""
+        if not await catch_up(self._pool, chain, keys):
+            await confirm_head(self._pool, chain)
+            await asyncio.sleep(random.uniform(0, _BACKOFF_SECS * (attempt + 1)))  # noqa: S311  spreads retries
 
     async def refresh(self, chain: Chain) -> GuardState:
         """The chain's state, no older than this call."""
@@ -121,8 +135,8 @@ class Actor:
             try:
                 await self._append(chain, keys, act, None, self._clock())
             except StaleChainError:
-                await self._read_on(chain, keys, attempt)
-        raise _outrun()
+                await self.read_on(chain, keys, attempt)
+        raise outrun()
 
     async def _attempt(self, chain: Chain, keys: TenantKeys, decide: Decide, mark: Stamp | None) -> Done:
         now_us = self._clock()
@@ -142,11 +156,6 @@ class Actor:
         for record in records:
             chain.advance(record, key.public)
 
-    async def _read_on(self, chain: Chain, keys: TenantKeys, attempt: int) -> None:
-        if not await catch_up(self._pool, chain, keys):
-            await confirm_head(self._pool, chain)
-            await asyncio.sleep(random.uniform(0, _BACKOFF_SECS * (attempt + 1)))  # noqa: S311  spreads retries
-
     async def _recall(self, chain: Chain, keys: TenantKeys, mark: Stamp | None) -> Done:
         await catch_up(self._pool, chain, keys)
         before = None if mark is None else await recall(self._pool, chain, keys, mark)
@@ -155,5 +164,6 @@ class Actor:
         return before
 
 
-def _outrun() -> UnavailableError:
+def outrun() -> UnavailableError:
+    """What is said after ``MAX_ATTEMPTS``."""
     return UnavailableError("other writers keep being faster on this agent's chain; try again")

@@ -27,21 +27,29 @@ if TYPE_CHECKING:
     from asyncpg import Record
     from asyncpg.pool import PoolConnectionProxy
 
-    from db.ledger import TrailRow
+    from db.ledger import SpanRow, TrailRow
     from db.pool import Pool
 
 MAX_GROUP_ROWS = 512
 """Rows in one statement: enough to share the disk write, small enough to hold no lock for long."""
+
+MAX_GROUP_SPANS = 8_192
+"""Entries of the index of spans in one statement, unless one append alone has more."""
+
+MAX_GROUP_CHARS = 16 * 1024 * 1024
+"""Signed text in one statement, unless one append alone has more: what a statement holds in memory."""
 
 MAX_WAITING = 20_000
 """Appends that may wait; more are refused at once, since they could only time out."""
 
 
 class _Append:
-    __slots__ = ("done", "rows")
+    __slots__ = ("chars", "done", "rows", "spans")
 
-    def __init__(self, rows: Sequence[TrailRow]) -> None:
+    def __init__(self, rows: Sequence[TrailRow], spans: Sequence[SpanRow]) -> None:
         self.rows = rows
+        self.spans = spans
+        self.chars = sum(len(row.signed_text) for row in rows)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(self, error: Exception | None) -> None:
@@ -63,10 +71,12 @@ class _Writer:
         self._keeps = keeps
         self._connection: PoolConnectionProxy[Record] | None = None
 
-    async def write(self, rows: Sequence[TrailRow]) -> Exception | None:
-        """Commits ``rows``; returns what went wrong, since a waiter must always be answered."""
+    async def write(self, *group: _Append) -> Exception | None:
+        """Commits a group; returns what went wrong, since a waiter must always be answered."""
+        rows = [row for append in group for row in append.rows]
+        spans = [span for append in group for span in append.spans]
         try:
-            await db.ledger.append(await self._connected(), rows)
+            await db.ledger.append(await self._connected(), rows, spans=spans)
         except StaleChainError as error:
             return error  # a word of the server: the connection is sound
         except Exception as error:  # noqa: BLE001  it is raised again where the append was asked for
@@ -112,18 +122,20 @@ class Committer:
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def append(self, rows: Sequence[TrailRow]) -> None:
-        """Commits all of ``rows`` (one act of one chain), or none.
+    async def append(self, rows: Sequence[TrailRow], spans: Sequence[SpanRow] = ()) -> None:
+        """Commits all of ``rows`` (one act or post of one chain) and the index of their spans, or nothing.
 
         Raises:
             StaleChainError: the chain moved on; read on and decide again.
+            DuplicateKeyError: an idempotency key stands in the chain already.
+            DuplicateSpanError: one of the spans is on record already.
             UnavailableError: the database did not confirm; whether it committed is not known.
         """
         if self._closed:
             raise UnavailableError("the service is stopping; try again")
         if len(self._waiting) >= MAX_WAITING:
             raise UnavailableError("too many requests wait for the database; try again")
-        append = _Append(rows)
+        append = _Append(rows, spans)
         self._waiting.append(append)
         self._start()
         # The group is shared: a caller that goes away must not cancel the others.
@@ -154,19 +166,26 @@ class Committer:
 
     def _take(self) -> list[_Append]:
         group = [self._waiting.popleft()]
-        rows = len(group[0].rows)
-        while self._waiting and rows + len(self._waiting[0].rows) <= MAX_GROUP_ROWS:
+        while self._waiting and _fits([*group, self._waiting[0]]):
             group.append(self._waiting.popleft())
-            rows += len(group[-1].rows)
         return group
+
+
+def _fits(group: list[_Append]) -> bool:
+    """Whether so many appends are still one sane statement."""
+    return (
+        sum(len(append.rows) for append in group) <= MAX_GROUP_ROWS
+        and sum(len(append.spans) for append in group) <= MAX_GROUP_SPANS
+        and sum(append.chars for append in group) <= MAX_GROUP_CHARS
+    )
 
 
 async def _commit(writer: _Writer, group: list[_Append]) -> None:
     """Writes a group at once; when it was refused, each member alone, so that it fails for its own reason."""
-    error = await writer.write([row for append in group for row in append.rows])
+    error = await writer.write(*group)
     is_final = error is None or len(group) == 1 or not _surely_unwritten(error)
     for append in group:
-        append.settle(error if is_final else await writer.write(append.rows))
+        append.settle(error if is_final else await writer.write(append))
 
 
 def _surely_unwritten(error: Exception) -> bool:

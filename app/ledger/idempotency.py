@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from app.chain.canonical import with_member
 from app.errors import FormatError, IdempotencyConflictError
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def stamped(drafts: Sequence[Draft], mark: Stamp | None) -> tuple[Draft, ...]:
     if mark is None or not drafts:
         return tuple(drafts)
     member: JsonObject = {"key": mark.key, "request": mark.request, "records": len(drafts)}
-    first = msgspec.structs.replace(
-        drafts[0], payload={**drafts[0].payload, MEMBER: member}, payload_text=None
-    )
+    first = drafts[0]
+    text = None if first.payload_text is None else with_member(first.payload_text, MEMBER, member)
+    first = msgspec.structs.replace(first, payload={**first.payload, MEMBER: member}, payload_text=text)
     return (first, *drafts[1:])
 
 

@@ -7,7 +7,7 @@ Each method takes a ``Grant``: proof of who is asking, for which tenant, and tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 from uuid import UUID, uuid4
 
@@ -24,6 +24,8 @@ from app.ledger.idempotency import stamped
 from app.ledger.inspect import first_failure, inspect_chain
 from app.ledger.keystore import Keystore
 from app.ledger.mirror import registry_row, row_of
+from app.ledger.on_record import spans_on_record
+from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
 from app.ledger.replay import Done, recall
@@ -38,7 +40,10 @@ if TYPE_CHECKING:
     from app.ledger.clock import Clock
     from app.ledger.idempotency import Stamp
     from app.ledger.keystore import TenantKeys
+    from app.ledger.on_record import OnRecord
+    from app.ledger.post import Entry, Receipt
     from app.principal import Grant
+    from app.trace.span_key import SpanKey
     from db.pool import Pool
 
 LISTED_AT_ONCE = 8
@@ -60,6 +65,7 @@ class Ledger:
         self._committer = Committer(pool)
         self._chains = Chains(pool, capacity=chains)
         self._actor = Actor(pool, self._committer, self._keystore, clock)
+        self._poster = Poster(pool, self._committer, self._keystore, self._actor, clock)
 
     @classmethod
     async def open(
@@ -77,6 +83,7 @@ class Ledger:
 
     async def close(self) -> None:
         """Waits until every accepted append is settled. The pool stays open; it is the caller's."""
+        await self._poster.close()
         await self._committer.close()
 
     async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> None:
@@ -289,6 +296,46 @@ class Ledger:
 
         done = await self._actor.act(chain, on, stamp)
         return await status_of(self._pool, chain, done.state)
+
+    # --- posts --------------------------------------------------------------------------------------
+
+    async def post(self, grant: Grant, entries: Sequence[Entry]) -> list[Receipt | TrailsError]:
+        """Appends traces and events to the agent's chain; one result an entry, in their order.
+
+        All that are accepted are written in one transaction. The result of another one says why not: it
+        breaks a limit (BadRequestError), its key was used with another body (IdempotencyConflictError), or
+        spans of it are on record (SpansOnRecordError).
+
+        Raises:
+            QuarantinedError: the chain does not verify.
+            UnavailableError: the database is away or too busy; post the same again.
+        """
+        return await self._poster.post(await self._chain(grant), entries)
+
+    async def spans_on_record(self, grant: Grant, keys: Sequence[SpanKey]) -> dict[SpanKey, OnRecord]:
+        """Those of the spans that are on record in the grant's tenant, each with the record that holds it.
+
+        Raises:
+            QuarantinedError: the index names a record that does not verify or does not hold the span.
+        """
+        signing = await self._keystore.of(grant.tenant_id)
+        return await spans_on_record(self._pool, self._chains, signing, grant.tenant_id, keys)
+
+    async def observed(self, grant: Grant) -> None:
+        """Begins the chain of the grant's agent, without a guard, unless the agent exists."""
+        try:
+            await self._chain(grant)
+        except NotFoundError:
+            await self._begin_observed(grant)
+
+    async def _begin_observed(self, grant: Grant) -> None:
+        chain = Chain(ChainId(grant.tenant_id, _agent_of(grant), uuid4(), guarded=False))
+        keys = await self._keystore.of(grant.tenant_id)
+        try:
+            await self._begin(chain, keys, _first_drafts(chain.id, None, keys, grant.actor), None)
+        except AgentExistsError:
+            return  # another process was faster
+        self._chains.adopt(chain)
 
     # --- the trail ----------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ async def status_of(pool: Pool, chain: Chain, state: GuardState) -> JsonObject:
         "head": None if head is None else {"seq": head.seq, "hash": head.hash},
         "public_key": None if chain.genesis_key is None else chain.genesis_key.hex,
         "guarded": chain.id.guarded,
+        "log_uuid": str(chain.id.log_uuid),
     }
 
 

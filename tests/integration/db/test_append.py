@@ -238,6 +238,7 @@ async def test_p37_select_and_insert_are_all_that_the_service_holds(pool: Pool) 
         "agent_audit_trails",
         "agents",
         "signing_keys",
+        "spans",
         "tenants",
     }
 

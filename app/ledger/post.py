@@ -1,0 +1,414 @@
+"""Post: what agents and services send of their own accord (traces, events, spans) becomes records.
+
+No decision of the guard is involved, so a post works on terminated and on observed agents too. Posts to one
+chain that wait at the same moment are sealed together: while one append is under way, what arrives waits and
+goes together in the next, so that a chain with many senders costs no commit for each of them. Every entry has
+its own result; all that are accepted are written by one statement, and one entry's trouble is not another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import db.ledger
+from app.chain.canonical import canonical
+from app.chain.link import seal
+from app.chain.record import Draft
+from app.errors import (
+    BadRequestError,
+    ChainError,
+    ConflictError,
+    InvalidJsonError,
+    MirrorError,
+    QuarantinedError,
+    StaleChainError,
+    TrailsError,
+    UnavailableError,
+)
+from app.guard.kinds import EVENT, TRACE
+from app.ledger.act import MAX_ATTEMPTS, outrun
+from app.ledger.chain import LOCK_SECS
+from app.ledger.idempotency import MEMBER, Stamp, act_length, stamped
+from app.ledger.mirror import row_of
+from app.ledger.read import verified_row
+from app.ledger.rebuild import QUICK_CHARS, catch_up
+from app.trace.node import is_uuid
+from app.trace.span_key import SpanKey
+from db.errors import DuplicateKeyError, DuplicateSpanError
+from db.ledger import SpanRow, TrailRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from app.chain.keys import SigningKey
+    from app.chain.record import Head, VerifiedRecord
+    from app.chain.strict import JsonObject
+    from app.ledger.act import Actor
+    from app.ledger.chain import Chain
+    from app.ledger.clock import Clock
+    from app.ledger.commit import Committer
+    from app.ledger.keystore import Keystore, TenantKeys
+    from db.pool import Pool
+
+__all__ = ["Entry", "Poster", "Receipt", "SpanKey", "SpansOnRecordError"]
+
+MAX_TOGETHER = 512
+"""Entries of several posts that are sealed together: enough to share the commit, few enough to be quick."""
+
+MAX_TOGETHER_CHARS = 8 * 1024 * 1024
+"""Canonical text that is sealed together, unless one post alone has more."""
+
+MAX_WAITING = 20_000
+"""Posts that may wait; more are refused at once, since they could only time out."""
+
+_POSTED = frozenset({TRACE, EVENT})
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One record to be posted.
+
+    Attributes:
+        draft: what it says; of kind ``trace`` or ``event``.
+        mark: idempotency stamp of this entry alone; with one seen before the first receipt is given again.
+        spans: the spans that the record holds; when one is on record already, nothing of it is stored.
+    """
+
+    draft: Draft
+    mark: Stamp | None = None
+    spans: tuple[SpanKey, ...] = ()
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Where a posted record stands: ``timestamp`` is the record's own, RFC 3339."""
+
+    agent_id: str
+    seq: int
+    hash: str
+    timestamp: str
+
+    def to_json(self) -> JsonObject:
+        """The receipt as the API answers it."""
+        return {
+            "agent_id": self.agent_id,
+            "seq": self.seq,
+            "hash": self.hash,
+            "timestamp": self.timestamp,
+        }
+
+
+class SpansOnRecordError(ConflictError):
+    """Some spans of an entry are on record already, so nothing of it was stored; ``known`` are those."""
+
+    code = "spans_on_record"
+
+    def __init__(self, known: tuple[SpanKey, ...]) -> None:
+        self.known = known
+        super().__init__(f"{len(known)} of the spans are on record already; nothing of this was stored")
+
+
+class _Item:
+    """One entry on its way: ``draft`` is ready to be sealed, ``result`` None until it is settled."""
+
+    __slots__ = ("draft", "entry", "result")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.draft = entry.draft
+        self.result: Receipt | TrailsError | None = None
+        try:
+            self.draft = _ready(entry)
+        except BadRequestError as error:
+            self.result = error
+
+    @property
+    def size(self) -> int:
+        return len(self.draft.payload_text or "")
+
+
+class _Post:
+    """One caller's entries; ``done`` is settled when each has its result, or when none can have one."""
+
+    __slots__ = ("_limit", "done", "items")
+
+    def __init__(self, items: Sequence[_Item]) -> None:
+        self.items = items
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._limit = asyncio.timeout(LOCK_SECS)
+
+    async def settled(self) -> None:
+        """Waits for the results; not longer than ``LOCK_SECS`` for those before it.
+
+        Raises:
+            UnavailableError: the time was over before anything was written.
+        """
+        try:
+            async with self._limit:
+                await self.done
+        except TimeoutError:
+            raise UnavailableError("other requests on this agent wait for the database; try again") from None
+
+    def begin(self) -> bool:
+        """Its turn has come: it is waited for until it is known whether it was written.
+
+        False when its caller has gone away, so that nothing must be written any more.
+        """
+        if self.done.done():
+            return False
+        self._limit.reschedule(None)
+        return True
+
+    def settle(self, error: Exception | None = None) -> None:
+        """Lets the caller go on, with the results of the items or with what went wrong with all of them."""
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+
+
+class Poster:
+    """Appends posted entries: the page on which the post flow can be read."""
+
+    def __init__(
+        self, pool: Pool, committer: Committer, keystore: Keystore, actor: Actor, clock: Clock
+    ) -> None:
+        self._pool = pool
+        self._committer = committer
+        self._keystore = keystore
+        self._actor = actor
+        self._clock = clock
+        self._queues: dict[Chain, deque[_Post]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+
+    async def post(self, chain: Chain, entries: Sequence[Entry]) -> list[Receipt | TrailsError]:
+        """Appends all entries that can be accepted, at once; one result an entry, in their order.
+
+        Raises:
+            QuarantinedError: the chain does not verify.
+            UnavailableError: the database is away or too busy; what was written is not known, post again.
+        """
+        if self._waiting >= MAX_WAITING:
+            raise UnavailableError("too many posts wait for the database; try again")
+        post = _Post([_Item(entry) for entry in entries])
+        self._enqueue(chain, post)
+        self._waiting += 1
+        try:
+            await post.settled()
+        finally:
+            self._waiting -= 1
+        return list(_results(post.items))
+
+    async def close(self) -> None:
+        """Waits until all that was accepted is settled."""
+        while self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _enqueue(self, chain: Chain, post: _Post) -> None:
+        queue = self._queues.get(chain)
+        if queue is not None:
+            queue.append(post)
+            return
+        self._queues[chain] = deque([post])
+        task = asyncio.create_task(self._drain(chain, self._queues[chain]))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _drain(self, chain: Chain, queue: deque[_Post]) -> None:
+        try:
+            while queue:
+                await self._serve(chain, queue)
+        finally:
+            del self._queues[chain]
+
+    async def _serve(self, chain: Chain, queue: deque[_Post]) -> None:
+        """Settles the posts that wait: those of one append."""
+        posts: list[_Post] = []
+        try:
+            async with chain.exclusively():
+                posts = _take(queue)
+                await self._write_all(chain, posts)
+        except Exception as error:  # noqa: BLE001  it is raised again where the post was asked for
+            for post in posts or _take(queue):
+                post.settle(error)
+
+    async def _write_all(self, chain: Chain, posts: list[_Post]) -> None:
+        keys = await self._keystore.of(chain.id.tenant_id)
+        await self._actor.ready(chain, keys)
+        try:
+            await self._write(chain, keys, [item for post in posts for item in post.items])
+        except (UnavailableError, QuarantinedError):
+            raise
+        except Exception:
+            if len(posts) == 1:
+                raise
+        # The database refused for what one of them holds: each alone, so that it fails for its own reason.
+        for post in posts:
+            try:
+                await self._write(chain, keys, post.items)
+                post.settle()
+            except Exception as error:  # noqa: BLE001  as above
+                post.settle(error)
+
+    async def _write(self, chain: Chain, keys: TenantKeys, items: Sequence[_Item]) -> None:
+        """Gives each item its result.
+
+        An append that the table refuses left nothing behind: what it said of keys and spans is looked up, and
+        the rest is sealed again on what is then the head.
+        """
+        for attempt in range(MAX_ATTEMPTS):
+            waiting = [item for item in items if item.result is None]
+            if not waiting:
+                return
+            try:
+                await self._append(chain, keys, _apart(waiting))
+            except DuplicateKeyError:
+                await self._recall(chain, keys, waiting)
+            except DuplicateSpanError:
+                await self._find_spans(chain, waiting)
+            except StaleChainError:
+                await self._actor.read_on(chain, keys, attempt)
+        raise outrun()
+
+    async def _append(self, chain: Chain, keys: TenantKeys, items: Sequence[_Item]) -> None:
+        key = keys.signing(chain.key_in_force)
+        sealing = (items, chain.head, self._clock(), key)
+        if sum(item.size for item in items) > QUICK_CHARS:
+            sealed = await asyncio.to_thread(_sealed, *sealing)  # hashing lets the event loop work meanwhile
+        else:
+            sealed = _sealed(*sealing)
+        if not sealed:
+            return
+        rows = [row_of(chain.id, record, key.public.key_id) for _, record in sealed]
+        spans = [
+            span for (item, _), row in zip(sealed, rows, strict=True) for span in _span_rows(item.entry, row)
+        ]
+        try:
+            await self._committer.append(rows, spans)
+        except MirrorError as error:
+            raise chain.quarantine(error.message) from error
+        for item, record in sealed:
+            chain.advance(record, key.public)
+            item.result = _receipt(chain, record)
+
+    async def _recall(self, chain: Chain, keys: TenantKeys, items: Sequence[_Item]) -> None:
+        """Answers items whose mark is on record with their first receipt, or as a conflict."""
+        await catch_up(self._pool, chain, keys)
+        marked = {item.entry.mark.key: item for item in items if item.entry.mark is not None}
+        rows = await db.ledger.by_idempotency_keys(
+            self._pool, chain.id.tenant_id, chain.id.log_uuid, list(marked)
+        )
+        records = {row.idempotency_key: verified_row(chain, keys, row) for row in rows}
+        for item in items:
+            if item.entry.mark is None or item.entry.mark.key not in records:
+                continue
+            item.result = _first_answer(chain, records[item.entry.mark.key], item.entry.mark)
+
+    async def _find_spans(self, chain: Chain, items: Sequence[_Item]) -> None:
+        """Refuses items of which a span is on record."""
+        keys = {(key.trace_id, key.span_id) for item in items for key in item.entry.spans}
+        rows = await db.ledger.span_rows(self._pool, chain.id.tenant_id, list(keys))
+        known = {SpanKey(row.trace_id, row.span_id) for row in rows}
+        for item in items:
+            if found := tuple(key for key in item.entry.spans if key in known):
+                item.result = SpansOnRecordError(found)
+
+
+def _ready(entry: Entry) -> Draft:
+    """The draft as it can be sealed: with its stamp, its canonical text, and nothing that the table refuses.
+
+    Raises:
+        BadRequestError: what is wrong with it.
+    """
+    draft = entry.draft
+    if draft.kind not in _POSTED:
+        raise ValueError(f"records of kind {draft.kind!r} are not posted")
+    if MEMBER in draft.payload:
+        raise BadRequestError(f"{MEMBER}: this member is the service's own")
+    session = draft.payload.get("session_id")
+    if session is not None and not is_uuid(session):
+        raise BadRequestError("session_id: must be a UUID in its hyphenated form")
+    tree = draft.payload.get("trace_tree", [])
+    if not isinstance(tree, list) or not all(isinstance(node, dict) for node in tree):
+        raise BadRequestError("trace_tree: must be an array of objects")
+    if draft.payload_text is None:
+        draft = msgspec.structs.replace(draft, payload_text=canonical(draft.payload))
+    return stamped([draft], entry.mark)[0]
+
+
+def _sealed(
+    items: Sequence[_Item], head: Head | None, at_us: int, key: SigningKey
+) -> list[tuple[_Item, VerifiedRecord]]:
+    """Seals the items one after the other; what has no sound text is told as the item's result."""
+    sealed: list[tuple[_Item, VerifiedRecord]] = []
+    for item in items:
+        try:
+            record = seal(item.draft, head, at_us, key)
+        except InvalidJsonError as error:
+            item.result = error
+            continue
+        head = record.head
+        sealed.append((item, record))
+    return sealed
+
+
+def _take(queue: deque[_Post]) -> list[_Post]:
+    """The posts that are sealed next: at least one that is still waited for, if there is one."""
+    posts: list[_Post] = []
+    entries = chars = 0
+    while queue:
+        post = queue[0]
+        size = sum(item.size for item in post.items)
+        if posts and (entries + len(post.items) > MAX_TOGETHER or chars + size > MAX_TOGETHER_CHARS):
+            break
+        queue.popleft()
+        if post.begin():
+            posts.append(post)
+            entries += len(post.items)
+            chars += size
+    return posts
+
+
+def _apart(items: Sequence[_Item]) -> list[_Item]:
+    """Those of the items that share no mark and no span with an earlier one; the others' turn is the next."""
+    seen: set[str | SpanKey] = set()
+    chosen: list[_Item] = []
+    for item in items:
+        own: set[str | SpanKey] = {*item.entry.spans}
+        if item.entry.mark is not None:
+            own.add(item.entry.mark.key)
+        if seen.isdisjoint(own):
+            chosen.append(item)
+            seen |= own
+    return chosen
+
+
+def _span_rows(entry: Entry, row: TrailRow) -> Iterator[SpanRow]:
+    for key in dict.fromkeys(entry.spans):
+        yield SpanRow(row.tenant_id, key.trace_id, key.span_id, row.log_uuid, row.seq)
+
+
+def _receipt(chain: Chain, record: VerifiedRecord) -> Receipt:
+    return Receipt(chain.id.agent_id, record.seq, record.hash, record.timestamp)
+
+
+def _first_answer(chain: Chain, record: VerifiedRecord, mark: Stamp) -> Receipt | TrailsError:
+    try:
+        act_length(record, mark)
+    except ChainError as error:
+        raise chain.quarantine(str(error)) from error
+    except ConflictError as error:
+        return error
+    return _receipt(chain, record)
+
+
+def _results(items: Sequence[_Item]) -> Iterator[Receipt | TrailsError]:
+    for item in items:
+        if item.result is None:
+            raise UnavailableError("the post was not settled; try again")
+        yield item.result
