@@ -225,6 +225,10 @@ class Status(Struct):
     actions_pending: int
     head: Head
     public_key: Hex64
+    guarded: Annotated[bool, Meta(description="False: traces and events only.")]
+    log_uuid: Annotated[
+        Uuid, Meta(description="The node of an action has the id uuid5(log_uuid, action_id).")
+    ]
 
 
 class CreatedAgent(Struct):

@@ -32,6 +32,8 @@ STATUS: Final[dict[str, Any]] = {
     "actions_pending": 0,
     "head": {"seq": 5, "hash": HASH},
     "public_key": KEY,
+    "guarded": True,
+    "log_uuid": "4dd5a2dc-1a38-4c5d-8b1a-7bb6dd1f04a4",
 }
 CREATED: Final[dict[str, Any]] = {"agent": STATUS, "token": TOKEN}
 AGENTS: Final[dict[str, Any]] = {
