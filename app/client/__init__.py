@@ -6,7 +6,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from app.client.errors import ClientError
+    from app.client.guard import Guard
+    from app.client.tracker import LineageTracker
 
 __all__ = ["ClientError", "Guard", "LineageTracker"]
 

@@ -14,6 +14,7 @@ When the journal holds as much as it may, recording waits; nothing is ever dropp
 from __future__ import annotations
 
 import atexit
+import inspect
 import logging
 import os
 import random
@@ -132,7 +133,9 @@ class Outbox:
         closed when each of its users has closed it.
         """
         folder = default_spool() if spool is None else Path(spool)
-        key = (cls, service, folder.absolute(), tuple(sorted(options.items(), key=lambda item: item[0])))
+        defaults = inspect.signature(cls).parameters
+        given = {name: value for name, value in options.items() if value != defaults[name].default}
+        key = (cls, service, folder.absolute(), tuple(sorted(given.items(), key=lambda item: item[0])))
         with _SHARING:
             found = _SHARED.get(key)
             if found is None or found.closed:
