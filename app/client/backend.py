@@ -64,7 +64,7 @@ class Backend(Protocol):
     """A guard that can be asked. Each method raises ``Refusal`` when there is no answer."""
 
     keeps: bool
-    """Whether ``keep`` has somewhere to keep an outcome."""
+    """Whether there is a place that survives this process, so that ``keep`` is worth no second attempt."""
 
     async def ask(self, body: bytes, key: str) -> Decision:
         """Asks to act with a JSON body; the same ``key`` gets the first decision again."""
@@ -81,8 +81,8 @@ class Backend(Protocol):
     async def log_uuid(self) -> UUID:
         """The id of the agent's chain, from which the node ids of its actions follow."""
 
-    async def keep(self, outcome: Outcome) -> None:
-        """Keeps an outcome where it survives this process, to be sent later."""
+    def keep(self, outcome: Outcome) -> bool:
+        """Keeps an outcome where it survives this process, to be sent later; False where that is nowhere."""
 
     async def close(self) -> None:
         """Closes connections."""

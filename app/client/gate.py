@@ -14,12 +14,10 @@ The rules, each of which a test names:
 from __future__ import annotations
 
 import asyncio
-import atexit
-import concurrent.futures
+import copy
 import logging
 import time
 import uuid
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -34,6 +32,7 @@ from app.client.decisions import (
     OutcomeStatus,
     Pending,
 )
+from app.client.json_values import Limits, escape, json_value
 from app.client.place import Place
 from app.client.retry import ATTEMPTS, persistently
 from app.client.service import encode
@@ -42,15 +41,18 @@ from app.client.verdicts import Judge, outcome_of_error, readable, success
 from app.client.worker import Worker, WorkerClosedError
 
 if TYPE_CHECKING:
-    from app.client.tracker import LineageTracker
+    from app.client.tracker import Session
 
 R = TypeVar("R")
 
 APPROVAL_SECS: Final = 300.0
 """How long a call waits for a person by default."""
 
-CLOSE_SECS: Final = 10.0
+CLOSE_SECS: Final = 5.0
 """How long ``close`` waits for outcomes that are still on their way."""
+
+_WHOLE: Final = Limits(string_bytes=2**40, values=2**40, depth=200)
+"""Of an input nothing is cut: what is allowed is what is carried out. Too large a one the service refuses."""
 
 _FIRST_POLL_SECS: Final = 0.25
 _LAST_POLL_SECS: Final = 5.0
@@ -68,7 +70,7 @@ class Gate:
         self,
         worker: Worker[Backend],
         *,
-        tracker: LineageTracker | None = None,
+        tracker: Session | None = None,
         approval_timeout: float = APPROVAL_SECS,
         attempts: int = ATTEMPTS,
     ) -> None:
@@ -77,7 +79,12 @@ class Gate:
         self._approval_timeout = approval_timeout
         self._attempts = attempts
         self._log_uuid: uuid.UUID | None = None
-        atexit.register(_close_at_exit, weakref.ref(self))
+
+    def in_session(self, session: Session) -> Self:
+        """The same guard for the calls of another session of the tracker; closing one closes both."""
+        other = copy.copy(self)
+        other._place = Place(session)  # noqa: SLF001  of its own class
+        return other
 
     # --- asking ------------------------------------------------------------------------------------
 
@@ -96,13 +103,13 @@ class Gate:
 
         Args:
             tool: name of the tool, exactly as the policy has it.
-            input: what it would be called with; any JSON.
+            input: what it would be called with; anything, see ``app.client.json_values``.
             cost: raises the charge above the tool's own, never lowers it.
             thought_process: the agent's stated reason.
             idempotency_key: asks the same question again under this key instead of a new one.
 
         Raises:
-            ValueError: ``input`` is no JSON (NaN, a lone surrogate); nothing was sent.
+            ValueError: ``cost`` is no number that JSON has; nothing was sent.
         """
         question = self._question(tool, input, cost, thought_process, idempotency_key)
         try:
@@ -257,7 +264,7 @@ class Gate:
     # --- the end ------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Waits for what is on its way, ten seconds at most, and closes the connections. Idempotent."""
+        """Waits for what is on its way, five seconds at most, and closes the connections. Idempotent."""
         self._worker.close(CLOSE_SECS)
 
     async def aclose(self) -> None:
@@ -288,11 +295,11 @@ class Gate:
     ) -> Callable[[Backend], Coroutine[Any, Any, Decision]]:
         session_id, parent_id = self._place.now()
         members = {
-            "input": value,
+            "input": json_value(value, _WHOLE),
             "cost": cost,
             "session_id": session_id,
             "parent_id": parent_id,
-            "thought_process": thought,
+            "thought_process": None if thought is None else escape(thought),
         }
         body = encode({"tool": tool, **{name: said for name, said in members.items() if said is not None}})
         key = key or uuid.uuid4().hex
@@ -335,46 +342,48 @@ class Gate:
         try:
             self.report(allowed.action_id, status, detail)
         except (OutcomeRefusedError, WorkerClosedError) as error:
-            _log_lost(allowed.action_id, status, error)
+            _log_lost(self._outcome(allowed.action_id, status, detail), error)
 
     async def _asettle(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
         try:
             await self.areport(allowed.action_id, status, detail)
         except (OutcomeRefusedError, WorkerClosedError) as error:
-            _log_lost(allowed.action_id, status, error)
+            _log_lost(self._outcome(allowed.action_id, status, detail), error)
 
     def _send(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
-        """Reports without waiting for it: the caller is being interrupted."""
+        """Reports without waiting for it: the caller is being interrupted, and the program may end."""
+        outcome = self._outcome(allowed.action_id, status, detail)
 
-        def sent(future: concurrent.futures.Future[bool]) -> None:
-            if (error := future.exception()) is not None:
-                _log_lost(allowed.action_id, status, error)
+        async def deliver(backend: Backend) -> None:
+            if not backend.keep(outcome):
+                await _resent(backend, outcome)
 
         try:
-            self._worker.spawn(self._delivery(allowed.action_id, status, detail)).add_done_callback(sent)
+            self._worker.spawn(deliver)
         except WorkerClosedError as error:
-            _log_lost(allowed.action_id, status, error)
+            _log_lost(outcome, error)
 
     def _delivery(
         self, action_id: str, status: OutcomeStatus, detail: str
     ) -> Callable[[Backend], Coroutine[Any, Any, bool]]:
-        outcome = Outcome(action_id, status, readable(detail), uuid.uuid4().hex)
+        outcome = self._outcome(action_id, status, detail)
 
         async def deliver(backend: Backend) -> bool:
-            attempts = 1 if backend.keeps else self._attempts
             try:
-                await persistently(lambda: backend.report(outcome), attempts)
+                await persistently(lambda: backend.report(outcome), 1 if backend.keeps else self._attempts)
             except Refusal as refusal:
                 if not refusal.passing:
                     raise OutcomeRefusedError(action_id, refusal.code, str(refusal)) from None
-                if backend.keeps:
-                    await backend.keep(outcome)
-                else:
-                    self._worker.spawn(_resending(outcome))
+                if not backend.keep(outcome):
+                    self._worker.spawn(lambda backend: _resent(backend, outcome))
                 return False
             return True
 
         return deliver
+
+    @staticmethod
+    def _outcome(action_id: str, status: OutcomeStatus, detail: str) -> Outcome:
+        return Outcome(action_id, status, readable(detail), uuid.uuid4().hex)
 
     # --- the tool call as a node --------------------------------------------------------------------
 
@@ -417,33 +426,23 @@ async def _log_uuid(backend: Backend) -> uuid.UUID:
     return await backend.log_uuid()
 
 
-def _resending(outcome: Outcome) -> Callable[[Backend], Coroutine[Any, Any, None]]:
+async def _resent(backend: Backend, outcome: Outcome) -> None:
     """Sends an outcome until it is on record, as long as this process lives."""
-
-    async def resend(backend: Backend) -> None:
-        pause = _FIRST_RESEND_SECS
-        try:
-            while True:
-                await asyncio.sleep(pause)
-                try:
-                    return await backend.report(outcome)
-                except Refusal as refusal:
-                    if not refusal.passing:
-                        return _log_lost(outcome.action_id, outcome.status, refusal)
-                pause = min(pause * 2, _LAST_RESEND_SECS)
-        except asyncio.CancelledError as error:
-            _log_lost(outcome.action_id, outcome.status, error)
-            raise
-
-    return resend
+    pause = _FIRST_RESEND_SECS
+    try:
+        while True:
+            try:
+                return await backend.report(outcome)
+            except Refusal as refusal:
+                if not refusal.passing:
+                    return _log_lost(outcome, refusal)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LAST_RESEND_SECS)
+    except asyncio.CancelledError as error:
+        _log_lost(outcome, error)
+        raise
 
 
-def _log_lost(action_id: str, status: OutcomeStatus, error: BaseException) -> None:
+def _log_lost(outcome: Outcome, error: BaseException) -> None:
     reason = str(error) or type(error).__name__
-    _log.error("the outcome of %s (%s) is not on record: %s", action_id, status, reason)
-
-
-def _close_at_exit(reference: weakref.ref[Gate]) -> None:
-    gate = reference()
-    if gate is not None:
-        gate.close()
+    _log.error("the outcome of %s (%s) is not on record: %s", outcome.action_id, outcome.status, reason)

@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import ssl
 from typing import TYPE_CHECKING, Literal
 
@@ -26,7 +28,9 @@ from app.client.decisions import (
     OutcomeStatus,
     Pending,
 )
+from app.client.errors import OutboxError
 from app.client.gate import APPROVAL_SECS, Gate
+from app.client.outbox import Outbox
 from app.client.retry import ATTEMPTS
 from app.client.service import ServiceBackend
 from app.client.settings import Service, service
@@ -35,7 +39,7 @@ from app.client.worker import Worker
 
 if TYPE_CHECKING:
     from app.client.backend import Backend
-    from app.client.tracker import LineageTracker
+    from app.client.tracker import Session
 
 __all__ = [
     "ActionDenied",
@@ -48,6 +52,8 @@ __all__ = [
     "Pending",
 ]
 
+_log = logging.getLogger("trails.client")
+
 TIMEOUT_SECS = 10.0
 """For one answer. The service gives up on its own database after five seconds and says so."""
 
@@ -59,10 +65,11 @@ class Guard(Gate):
         url: of the service; else the tracker's, ``LINEAGE_TRAILS_URL``, or this machine.
         token: the agent's; else the tracker's or ``LINEAGE_TRAILS_TOKEN``.
         agent: its id; else the tracker's, ``LINEAGE_TRAILS_AGENT``, or the one that the token names.
-        tracker: whose current session and node the actions belong to.
+        tracker: whose session and current node the actions belong to; outcomes wait in its journal.
         approval_timeout: seconds that a call waits for a person.
         timeout: seconds for one answer of the service.
         attempts: times that one question is sent while the service does not answer.
+        spool: folder in which outcomes wait while the service is away; else below the user's state folder.
         verify: True, or an ``ssl.SSLContext`` with the authority of your own service.
 
     Raises:
@@ -75,19 +82,24 @@ class Guard(Gate):
         token: str | None = None,
         agent: str | None = None,
         *,
-        tracker: LineageTracker | None = None,
+        tracker: Session | None = None,
         approval_timeout: float = APPROVAL_SECS,
         timeout: float = TIMEOUT_SECS,
         attempts: int = ATTEMPTS,
+        spool: str | os.PathLike[str] | None = None,
         verify: ssl.SSLContext | Literal[True] = True,
     ) -> None:
-        target = service(url, token, agent)
+        target = _target(url, token, agent, tracker)
+        theirs = None if tracker is None or tracker.outbox.service != target else tracker.outbox
+        own = _outbox(target, spool, verify) if theirs is None else None
+        outbox = theirs or own
 
         async def start() -> Backend:
-            return ServiceBackend(AsyncTransport(target, timeout=timeout, verify=verify))
+            return ServiceBackend(AsyncTransport(target, timeout=timeout, verify=verify), outbox)
 
         self.service: Service = target
         """Where this guard asks, and for whom."""
+        self._own = [] if own is None else [own]
         super().__init__(
             Worker(start, _close, "trails-guard"),
             tracker=tracker,
@@ -95,6 +107,29 @@ class Guard(Gate):
             attempts=attempts,
         )
 
+    def close(self) -> None:
+        """Waits for outcomes on their way, and closes connections; what is left the next program sends."""
+        super().close()
+        while self._own:
+            self._own.pop().close()
+
 
 async def _close(backend: Backend) -> None:
     await backend.close()
+
+
+def _target(url: str | None, token: str | None, agent: str | None, tracker: Session | None) -> Service:
+    if tracker is None:
+        return service(url, token, agent)
+    theirs = tracker.outbox.service
+    return service(url or theirs.url, token or theirs.token, agent or theirs.agent)
+
+
+def _outbox(
+    target: Service, spool: str | os.PathLike[str] | None, verify: ssl.SSLContext | Literal[True]
+) -> Outbox | None:
+    try:
+        return Outbox.shared(target, spool=spool, verify=verify)
+    except OutboxError as error:
+        _log.warning("outcomes are kept in memory only while the service is away: %s", error)
+        return None

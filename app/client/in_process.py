@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from app.chain.strict import JsonObject, Parsed
-    from app.client.tracker import LineageTracker
+    from app.client.tracker import Session
     from app.ledger import Ledger
     from app.ledger.idempotency import Stamp
     from app.principal import Grant, Permission, Principal
@@ -63,7 +63,7 @@ class Guard(Gate):
         agent: str,
         *,
         master_key: bytes | str | None = None,
-        tracker: LineageTracker | None = None,
+        tracker: Session | None = None,
         approval_timeout: float = APPROVAL_SECS,
         attempts: int = ATTEMPTS,
         pool_size: int = POOL_SIZE,
@@ -184,8 +184,9 @@ class LedgerBackend:
         status = await _answered(self._ledger.status(self._may(Permission.READ_STATUS)))
         return UUID(str(status["log_uuid"]))
 
-    async def keep(self, outcome: Outcome) -> None:
-        """There is nowhere to keep it but this process."""
+    def keep(self, outcome: Outcome) -> bool:  # noqa: ARG002  as the protocol has it
+        """There is no place but this process."""
+        return False
 
     async def close(self) -> None:
         """Settles accepted appends and closes the pool."""

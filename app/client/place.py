@@ -1,33 +1,30 @@
-"""Where in the session's tree a guarded call stands: what the tracker knows of the caller's context."""
+"""Where in a session's tree a guarded call stands: what the tracker knows of the caller's context."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from app.client.tracker import LineageTracker
+    from app.client.tracker import Session
 
 
 class Place:
-    """The tracker's context, or nothing without a tracker."""
+    """A session, or nothing without a tracker."""
 
-    def __init__(self, tracker: LineageTracker | None) -> None:
-        self._tracker = tracker
+    def __init__(self, session: Session | None) -> None:
+        self._session = session
 
     @property
     def known(self) -> bool:
-        """Whether the caller is in a session just now."""
-        return self.now()[0] is not None
+        """Whether the calls belong to a session."""
+        return self._session is not None
 
     def now(self) -> tuple[str | None, str | None]:
-        """Session and current node of the caller's context."""
-        return None, None
+        """The session, and the node of it whose block the caller is in."""
+        return (None, None) if self._session is None else (self._session.session_id, self._session.current)
 
-    @contextmanager
-    def inside(self, node: UUID | None) -> Iterator[None]:
-        """Makes ``node`` the current one: nodes that are begun in the block get it as their parent."""
-        del node
-        yield
+    def inside(self, node: UUID | None) -> AbstractContextManager[None]:
+        """Makes ``node`` the parent of what the block records."""
+        return nullcontext() if self._session is None or node is None else self._session.attach(str(node))

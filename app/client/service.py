@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,8 +13,11 @@ import msgspec
 
 from app.client.backend import Outcome, Refusal, Standing
 from app.client.decisions import UNAVAILABLE, Allowed, Decision, Denied, Pending
-from app.client.errors import BusyError, ClientError, ServiceError
+from app.client.errors import BusyError, ClientError, OutboxError, ServiceError
+from app.client.outbox import Outbox
 from app.client.transport import AsyncTransport, Request
+
+_log = logging.getLogger("trails.client")
 
 CLAIM_TYPE: Final = "action_claimed"
 """Type of the event that takes an approved action for one run."""
@@ -24,13 +28,14 @@ class ServiceBackend:
 
     Args:
         transport: speaks to the service; closed with this.
-        outbox: keeps outcomes on this machine while the service is away.
+        outbox: keeps outcomes on this machine while the service is away; its owner closes it.
     """
 
-    def __init__(self, transport: AsyncTransport) -> None:
+    def __init__(self, transport: AsyncTransport, outbox: Outbox | None = None) -> None:
         self._transport = transport
+        self._outbox = outbox
         self._agent = f"/v1/agents/{transport.service.agent}"
-        self.keeps = False
+        self.keeps = outbox is not None
 
     async def ask(self, body: bytes, key: str) -> Decision:
         """POST …/actions."""
@@ -54,9 +59,7 @@ class ServiceBackend:
 
     async def report(self, outcome: Outcome) -> None:
         """POST …/actions/{id}/outcome."""
-        await self._call(
-            "POST", f"{self._action(outcome.action_id)}/outcome", report_body(outcome), outcome.key
-        )
+        await self._call("POST", self._report_path(outcome), report_body(outcome), outcome.key)
 
     async def log_uuid(self) -> UUID:
         """GET …: the status names the chain."""
@@ -66,12 +69,23 @@ class ServiceBackend:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _no_sense("status") from error
 
-    async def keep(self, outcome: Outcome) -> None:
-        """Puts the report into the outbox."""
+    def keep(self, outcome: Outcome) -> bool:
+        """Puts the report into the outbox. A journal that is full or cannot be written is no place."""
+        if self._outbox is None:
+            return False
+        try:
+            self._outbox.put(self._report_path(outcome), report_body(outcome), outcome.key, timeout=0)
+        except OutboxError as error:
+            _log.error("the outcome of %s is kept in memory only: %s", outcome.action_id, error)
+            return False
+        return True
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._transport.aclose()
+
+    def _report_path(self, outcome: Outcome) -> str:
+        return f"{self._action(outcome.action_id)}/outcome"
 
     def _action(self, action_id: str) -> str:
         return f"{self._agent}/actions/{quote(action_id, safe='')}"

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from app.client.decisions import OutcomeStatus
+from app.client.json_values import qualified_name, text
 
-MAX_DETAIL_CHARS: Final = 2_000
+MAX_DETAIL_BYTES: Final = 4_096
 """Of an error's text in an outcome: enough to know what went wrong, and no dump of a page."""
 
 Verdict: TypeAlias = tuple[OutcomeStatus, str]
@@ -32,16 +33,13 @@ def outcome_of_error(error: BaseException) -> Verdict:
 def described(error: BaseException) -> str:
     """Class and text of an error."""
     try:
-        text = str(error)
+        said = str(error)
     except Exception:  # noqa: BLE001  whatever is wrong with an error's text, its class is known
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        said = ""
+    name = qualified_name(type(error))
+    return f"{name}: {said}" if said else name
 
 
 def readable(detail: str) -> str:
-    """The text as the service takes it: bounded, without U+0000 and lone surrogates, which are shown escaped.
-
-    An outcome must not be refused because of the letters in an error's text.
-    """
-    cut = detail if len(detail) <= MAX_DETAIL_CHARS else f"{detail[: MAX_DETAIL_CHARS - 1]}…"
-    return cut.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    """The text as the service takes it: an outcome must not be refused because of an error's letters."""
+    return text(detail, MAX_DETAIL_BYTES)

@@ -8,14 +8,19 @@ handed to ``abandoned``, so that the record can say what became of it.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import os
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 B = TypeVar("B")
 R = TypeVar("R")
+
+EXIT_SECS: Final = 5.0
+"""How long the end of the program waits for what was begun."""
 
 
 class WorkerClosedError(RuntimeError):
@@ -42,6 +47,7 @@ class Worker(Generic[B]):
         self._name = name
         self._forget()
         self._closed = False
+        atexit.register(_close_at_exit, weakref.ref(self))
 
     def _forget(self) -> None:
         self._pid = os.getpid()
@@ -182,3 +188,9 @@ def _give_up(future: concurrent.futures.Future[R], abandoned: Callable[[R], obje
     """Stops waiting; a result that came at the same moment is abandoned like one that comes later."""
     if not future.cancel() and abandoned is not None and future.exception() is None:
         abandoned(future.result())
+
+
+def _close_at_exit(reference: weakref.ref[Worker[Any]]) -> None:
+    worker = reference()
+    if worker is not None:
+        worker.close(EXIT_SECS)
