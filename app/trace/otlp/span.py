@@ -1,0 +1,118 @@
+"""A span as both encodings say it, and the rules that decide whether it can be kept.
+
+Rules of the format (OTLP 1.11): ids of 16 and 8 bytes, not all zero; a name; attribute keys that stand once.
+Rules of the record: no U+0000 and no lone surrogate in a string, no string above 1 MiB, attributes nested at
+most ``MAX_NESTING`` levels. A span that breaks one is rejected by itself, with a reason; the others are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+from app.chain.strict import MAX_STRING, JsonObject, JsonValue
+
+MAX_NESTING: Final = 24
+"""Levels of arrays and key/value lists in one attribute: what both encodings can carry with room to spare."""
+
+MAX_ATTRIBUTES: Final = 10_000
+"""Attributes (or events, or links) of one span."""
+
+NO_ID: Final = ""
+"""The parent of a root."""
+
+_ZEROS: Final = frozenset({"0" * 32, "0" * 16})
+
+
+class SpanError(Exception):
+    """Why one span cannot be kept; ``str(error)`` names the field and the reason."""
+
+
+class Span(msgspec.Struct, frozen=True, gc=False):
+    """One span, the same whichever encoding it came in.
+
+    Ids are lower-case hex, times nanoseconds since 1970. Attribute values are JSON; what JSON cannot say
+    keeps its OTLP/JSON form: ``{"bytesValue": "<base64>"}``, ``{"doubleValue": "NaN"}``.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str
+    name: str
+    kind: int
+    start_ns: int
+    end_ns: int
+    attributes: JsonObject
+    events: list[JsonValue]
+    links: list[JsonValue]
+    status_code: int
+    status_message: str
+    trace_state: str
+    flags: int
+    dropped: JsonObject
+    resource: JsonObject
+    scope: JsonObject
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A span that is not kept: its ids as far as they can be read, why, and the resource's own attributes."""
+
+    trace_id: str
+    span_id: str
+    name: str
+    reason: str
+    resource: JsonObject
+
+
+class Export(msgspec.Struct, frozen=True):
+    """All spans of one request."""
+
+    spans: list[Span]
+    rejected: list[Rejected]
+
+
+def check_text(text: str, what: str) -> str:
+    """``text`` when a record can hold it.
+
+    Raises:
+        SpanError: it holds U+0000 or a lone surrogate, or is longer than 1 MiB in UTF-8.
+    """
+    if "\0" in text:
+        raise SpanError(f"{what}: holds the character U+0000, which cannot be stored")
+    if not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise SpanError(f"{what}: holds a lone surrogate") from None
+    else:
+        size = len(text)
+    if size > MAX_STRING:
+        raise SpanError(f"{what}: a string of more than {MAX_STRING} bytes")
+    return text
+
+
+def check_id(hex_id: str, length: int, what: str) -> str:
+    """A hex id of ``length`` digits that is not all zero.
+
+    Raises:
+        SpanError: it is another.
+    """
+    if len(hex_id) != length:
+        raise SpanError(f"{what}: must be {length // 2} bytes, is {len(hex_id) // 2}")
+    if hex_id in _ZEROS:
+        raise SpanError(f"{what}: must not be all zero")
+    return hex_id
+
+
+def shown(key: str) -> str:
+    """A key for a message: short, and without anything that cannot be stored."""
+    return key[:64].encode("ascii", "replace").decode().replace("\0", "?")
+
+
+def double(value: float) -> JsonValue:
+    """A double as JSON; what JSON has no number for keeps the form of OTLP/JSON."""
+    if math.isfinite(value):
+        return value
+    return {"doubleValue": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
