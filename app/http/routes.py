@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar.handlers import HTTPRouteHandler
 
-from app.http import actions, agents, health, keys, log, scars
+from app.http import actions, agents, events, health, keys, log, scars, traces
 
 ROUTES: tuple[HTTPRouteHandler, ...] = (
     health.healthz,
@@ -22,6 +22,8 @@ ROUTES: tuple[HTTPRouteHandler, ...] = (
     actions.reject_action,
     scars.add_scar,
     scars.terminate_agent,
+    traces.post_traces,
+    events.post_events,
     log.read_log,
     log.verify_log,
 )

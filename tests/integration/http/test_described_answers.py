@@ -42,6 +42,9 @@ def test_every_answer_has_its_described_shape(operator: Client) -> None:
     is_a(operator.get(base), documents.Status)
     is_a(operator.get(f"{base}/token"), documents.AgentToken)
     is_a(operator.post(f"{base}/terminate", examples.TERMINATION), documents.Status)
+    is_a(agent.post(f"{base}/traces", examples.NEW_TRACE), documents.TraceReceipt)
+    assert is_a(agent.post(f"{base}/events", examples.NEW_EVENT), documents.EventReceipt).clock_skewed
+    is_a(agent.post(f"{base}/events", {"events": [examples.NEW_EVENT]}), documents.EventReceipts)
     is_a(operator.get(f"{base}/log"), documents.Log)
     is_a(operator.get(f"{base}/verify"), documents.Verification)
     is_a(operator.get("/v1/agents"), documents.AgentList)

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.integration.http.client import Client
+from tests.integration.http.posting import event, fragment
 from tests.integration.http.serving import Running
 from tests.integration.http.wire import routes
 
@@ -19,6 +20,8 @@ BODIES: dict[str, dict[str, object]] = {
     "outcome": {"status": "success", "detail": "d"},
     "scars": {"severity": "minor", "reason": "r"},
     "terminate": {"reason": "r", "by": "A"},
+    "traces": fragment(),
+    "events": event(),
 }
 """A right body for every POST route, by the end of its path."""
 
@@ -27,6 +30,8 @@ AGENT_MAY = {
     ("POST", "/v1/agents/mailer/actions"),
     ("GET", "/v1/agents/mailer/actions/act-1"),
     ("POST", "/v1/agents/mailer/actions/act-1/outcome"),
+    ("POST", "/v1/agents/mailer/traces"),
+    ("POST", "/v1/agents/mailer/events"),
 }
 
 PROTECTED = [(method, path) for method, path, needs_token in routes() if needs_token]
@@ -40,7 +45,7 @@ def call(client: Client, method: str, path: str, body: Mapping[str, object] | No
 
 
 def test_the_matrix_holds_every_route() -> None:
-    assert len(PROTECTED) == 14
+    assert len(PROTECTED) == 16
     assert {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/v1/public-key")} == {
         (method, path) for method, path, needs_token in routes() if not needs_token
     }
