@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from app.chain.strict import JsonValue
 from app.client.backend import Backend, Outcome, Refusal
 from app.client.decisions import (
     CLAIMED,
@@ -37,7 +38,7 @@ from app.client.place import Place
 from app.client.retry import ATTEMPTS, persistently
 from app.client.service import encode
 from app.client.toolwrap import ToolDecorator
-from app.client.verdicts import Judge, outcome_of_error, readable, success
+from app.client.verdicts import Blame, Judge, outcome_of_error, readable, success
 from app.client.worker import Worker, WorkerClosedError
 
 if TYPE_CHECKING:
@@ -190,29 +191,42 @@ class Gate:
 
     # --- carrying out -------------------------------------------------------------------------------
 
-    def carry_out(self, allowed: Allowed, run: Callable[[], R], *, judge: Judge = success) -> R:
+    def carry_out(
+        self,
+        allowed: Allowed,
+        run: Callable[[], R],
+        *,
+        judge: Judge = success,
+        blame: Blame = outcome_of_error,
+    ) -> R:
         """Runs ``run``, which this decision allows, and puts on record how it went.
 
         Args:
             allowed: the decision.
             run: does it; what it raises is reported and raised again.
             judge: tells from the result how it went, where failures are returned and not raised.
+            blame: tells from what was raised how it went.
         """
         node = self._node_of(allowed)
         with self._place.inside(node):
             try:
                 result = run()
             except Exception as error:
-                self._settle(allowed, *outcome_of_error(error))
+                self._settle(allowed, *blame(error))
                 raise
             except BaseException as error:
-                self._send(allowed, *outcome_of_error(error))
+                self._send(allowed, *blame(error))
                 raise
         self._settle(allowed, *judge(result))
         return result
 
     async def acarry_out(
-        self, allowed: Allowed, run: Callable[[], Awaitable[R]], *, judge: Judge = success
+        self,
+        allowed: Allowed,
+        run: Callable[[], Awaitable[R]],
+        *,
+        judge: Judge = success,
+        blame: Blame = outcome_of_error,
     ) -> R:
         """``carry_out`` for coroutines. What is cancelled is on record as ``unknown``."""
         node = await self._anode_of(allowed)
@@ -220,10 +234,10 @@ class Gate:
             try:
                 result = await run()
             except Exception as error:
-                await self._asettle(allowed, *outcome_of_error(error))
+                await self._asettle(allowed, *blame(error))
                 raise
             except BaseException as error:
-                self._send(allowed, *outcome_of_error(error))
+                self._send(allowed, *blame(error))
                 raise
         await self._asettle(allowed, *judge(result))
         return result
@@ -295,7 +309,7 @@ class Gate:
     ) -> Callable[[Backend], Coroutine[Any, Any, Decision]]:
         session_id, parent_id = self._place.now()
         members = {
-            "input": json_value(value, _WHOLE),
+            "input": as_recorded(value),
             "cost": cost,
             "session_id": session_id,
             "parent_id": parent_id,
@@ -402,6 +416,11 @@ class Gate:
     def _node(self, allowed: Allowed) -> uuid.UUID | None:
         """The node that the service itself writes for this action, known before it is written."""
         return None if self._log_uuid is None else uuid.uuid5(self._log_uuid, allowed.action_id)
+
+
+def as_recorded(value: object) -> JsonValue:
+    """An input as the record will have it, whole."""
+    return json_value(value, _WHOLE)
 
 
 class _Waiting:

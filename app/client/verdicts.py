@@ -17,6 +17,9 @@ Verdict: TypeAlias = tuple[OutcomeStatus, str]
 Judge: TypeAlias = Callable[[Any], Verdict]
 """Tells how a call went from what it returned, for frameworks that return errors instead of raising them."""
 
+Blame: TypeAlias = Callable[[BaseException], Verdict]
+"""Tells how a call went from what it raised, for frameworks that raise what is no failure."""
+
 
 def success(_result: object) -> Verdict:
     """What returns has succeeded."""
