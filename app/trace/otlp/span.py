@@ -23,6 +23,9 @@ MAX_ATTRIBUTES: Final = 10_000
 NO_ID: Final = ""
 """The parent of a root."""
 
+_EXACT: Final = 2.0**53
+"""Below it every whole double is an integer of the same digits."""
+
 _ZEROS: Final = frozenset({"0" * 32, "0" * 16})
 
 
@@ -112,7 +115,10 @@ def shown(key: str) -> str:
 
 
 def double(value: float) -> JsonValue:
-    """A double as JSON; what JSON has no number for keeps the form of OTLP/JSON."""
-    if math.isfinite(value):
-        return value
-    return {"doubleValue": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+    """A double as JSON; what JSON has no number for keeps the form of OTLP/JSON.
+
+    A whole number becomes an integer, whose canonical spelling is the same and costs less to write.
+    """
+    if not math.isfinite(value):
+        return {"doubleValue": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+    return int(value) if value.is_integer() and abs(value) < _EXACT else value
