@@ -45,6 +45,7 @@ _REPEATED: Final = (
     "idempotency key {key} stands in {records} records, the first at seq {first}, the last at seq {last}: "
     "one request was carried out more than once"
 )
+_STRAY_SPANS: Final = "the index of spans names record {seq} of chain {log_uuid} for spans, {why}"
 _TENANTLESS: Final = (
     "chains of agent {agent} belong to tenant {tenant}, which has no row in the table of tenants"
 )
@@ -210,6 +211,8 @@ async def _audit(connection: Connection, run: _Run) -> None:
             await _audit_rows(connection, run, registry)
             run.found.complete = True
             await _audit_keys(connection, run, registry)
+            async with _part(connection, run.found, "index of spans"):
+                await _audit_spans(connection, run, registry)
 
 
 async def _audit_catalog(connection: Connection, run: _Run) -> None:
@@ -336,6 +339,23 @@ async def _audit_keys(connection: Connection, run: _Run, registry: _Registry) ->
             key=row["key"], records=row["records"], first=row["first_seq"], last=row["last_seq"]
         )
         run.found.problem(Verdict.TAMPERED, f"chain {name.tenant}/{name.agent_id}", reason)
+
+
+async def _audit_spans(connection: Connection, run: _Run, registry: _Registry) -> None:
+    """Entries of the index of spans that no record bears out: such a span could not be recorded any more."""
+    if not await connection.fetchval(_AUDIT["spans_indexed"]):
+        return  # an older revision, which is a finding of its own
+    for row in await connection.fetch(_AUDIT["stray_spans"], *_scope(run, registry)):
+        why = "which is not there" if row["missing"] else "which does not hold all of them"
+        reason = _STRAY_SPANS.format(seq=row["seq"], log_uuid=row["log_uuid"], why=why)
+        run.found.problem(Verdict.TAMPERED, f"chain {_of_spans(registry, row)}", reason)
+
+
+def _of_spans(registry: _Registry, row: asyncpg.Record) -> str:
+    entry = registry.chains.get((row["tenant_id"], row["log_uuid"]))
+    agent_id = row["agent_id"] if entry is None else entry.agent_id
+    name = registry.name(row["tenant_id"], agent_id, row["log_uuid"])
+    return f"{name.tenant}/{name.agent_id}"
 
 
 def _scope(run: _Run, registry: _Registry) -> tuple[list[UUID] | None, list[UUID] | None]:

@@ -165,19 +165,17 @@ class Committer:
             self._start()  # for what came in while the writer rested
 
     def _take(self) -> list[_Append]:
-        group = [self._waiting.popleft()]
-        while self._waiting and _fits([*group, self._waiting[0]]):
+        """The appends of the next statement: as many as keep it sane, at least one."""
+        group: list[_Append] = []
+        rows = spans = chars = 0
+        while self._waiting:
+            append = self._waiting[0]
+            rows, spans, chars = rows + len(append.rows), spans + len(append.spans), chars + append.chars
+            is_full = rows > MAX_GROUP_ROWS or spans > MAX_GROUP_SPANS or chars > MAX_GROUP_CHARS
+            if group and is_full:
+                break
             group.append(self._waiting.popleft())
         return group
-
-
-def _fits(group: list[_Append]) -> bool:
-    """Whether so many appends are still one sane statement."""
-    return (
-        sum(len(append.rows) for append in group) <= MAX_GROUP_ROWS
-        and sum(len(append.spans) for append in group) <= MAX_GROUP_SPANS
-        and sum(append.chars for append in group) <= MAX_GROUP_CHARS
-    )
 
 
 async def _commit(writer: _Writer, group: list[_Append]) -> None:

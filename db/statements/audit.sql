@@ -75,6 +75,29 @@ HAVING count(*) > 1
  ORDER BY tenant_id, log_uuid, min(seq)
  LIMIT 100;
 
+-- name: spans_indexed
+-- Whether there is an index of spans yet.
+SELECT to_regclass('trails.spans') IS NOT NULL;
+
+-- name: stray_spans
+-- Records that the index of spans names for spans which they do not hold, or which are not there. The mirror is
+-- asked: in the same snapshot each was compared with the signed text. One look at a record for all its spans.
+SELECT s.tenant_id, s.log_uuid, s.seq, t.agent_id::text AS agent_id, t.seq IS NULL AS missing
+  FROM (SELECT tenant_id, log_uuid, seq,
+               array_agg(encode(trace_id, 'hex') || '/' || encode(span_id, 'hex')) AS spans
+          FROM trails.spans
+         WHERE ($1::uuid[] IS NULL OR tenant_id = ANY ($1))
+           AND ($2::uuid[] IS NULL OR log_uuid = ANY ($2))
+         GROUP BY tenant_id, log_uuid, seq) AS s
+  LEFT JOIN trails.agent_audit_trails AS t USING (tenant_id, log_uuid, seq)
+ WHERE NOT s.spans <@ CASE WHEN t.kind = 'trace' AND jsonb_typeof(t.trace_data -> 'trace_tree') = 'array'
+                           THEN ARRAY(SELECT lower((n.node #>> '{metadata,otel,trace_id}') || '/'
+                                                   || (n.node #>> '{metadata,otel,span_id}'))
+                                        FROM jsonb_array_elements(t.trace_data -> 'trace_tree') AS n (node))
+                           ELSE ARRAY[]::text[] END
+ ORDER BY s.tenant_id, s.log_uuid, s.seq
+ LIMIT 100;
+
 -- name: chain_places
 -- Where the records of one chain after a position stand: for export and show.
 SELECT tableoid::bigint, ctid::text, tenant_id, log_uuid, seq, octet_length(signed_text)::bigint
