@@ -80,7 +80,7 @@ async def post_all(request: Call, grant: Grant, posts: Sequence[Post]) -> list[J
     Raises:
         TrailsError: why nothing was posted.
     """
-    results = await services_of(request).ledger.post(grant, [_entry(post) for post in posts])
+    results = await services_of(request).ledger.post(grant, [_entry(post) for post in posts], whole=True)
     return [_receipt(post, result) for post, result in zip(posts, results, strict=True)]
 
 

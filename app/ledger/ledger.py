@@ -29,6 +29,7 @@ from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
 from app.ledger.replay import Done, recall
+from app.ledger.sessions import Sessions
 from db.schema import DEFAULT_TENANT_ID
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from app.ledger.keystore import TenantKeys
     from app.ledger.on_record import OnRecord
     from app.ledger.post import Entry, Receipt
+    from app.ledger.sessions import NodeCursor, SessionQuery
     from app.principal import Grant
     from app.trace.span_key import SpanKey
     from db.pool import Pool
@@ -65,6 +67,7 @@ class Ledger:
         self._committer = Committer(pool)
         self._chains = Chains(pool, capacity=chains)
         self._actor = Actor(pool, self._committer, self._keystore, clock)
+        self._sessions = Sessions(pool, self._chains, self._keystore)
         self._poster = Poster(pool, self._committer, self._keystore, self._actor, clock)
 
     @classmethod
@@ -299,18 +302,20 @@ class Ledger:
 
     # --- posts --------------------------------------------------------------------------------------
 
-    async def post(self, grant: Grant, entries: Sequence[Entry]) -> list[Receipt | TrailsError]:
+    async def post(
+        self, grant: Grant, entries: Sequence[Entry], *, whole: bool = False
+    ) -> list[Receipt | TrailsError]:
         """Appends traces and events to the agent's chain; one result an entry, in their order.
 
         All that are accepted are written in one transaction. The result of another one says why not: it
         breaks a limit (BadRequestError), its key was used with another body (IdempotencyConflictError), or
-        spans of it are on record (SpansOnRecordError).
+        spans of it are on record (SpansOnRecordError). With ``whole`` one that is refused takes all with it.
 
         Raises:
             QuarantinedError: the chain does not verify.
             UnavailableError: the database is away or too busy; post the same again.
         """
-        return await self._poster.post(await self._chain(grant), entries)
+        return await self._poster.post(await self._chain(grant), entries, whole=whole)
 
     async def spans_on_record(self, grant: Grant, keys: Sequence[SpanKey]) -> dict[SpanKey, OnRecord]:
         """Those of the spans that are on record in the grant's tenant, each with the record that holds it.
@@ -336,6 +341,18 @@ class Ledger:
         except AgentExistsError:
             return  # another process was faster
         self._chains.adopt(chain)
+
+    # --- sessions -----------------------------------------------------------------------------------
+
+    async def sessions(self, grant: Grant, query: SessionQuery) -> JsonObject:
+        """The tenant's sessions, newest first: ``{sessions, next}``; see ``Sessions.page``."""
+        return await self._sessions.page(grant.tenant_id, query)
+
+    async def session(
+        self, grant: Grant, session_id: UUID, *, after: NodeCursor | None = None, limit: int | None = None
+    ) -> str:
+        """One session of the tenant as JSON text, from records that verify; see ``Sessions.read``."""
+        return await self._sessions.read(grant.tenant_id, session_id, after=after, limit=limit)
 
     # --- the trail ----------------------------------------------------------------------------------
 

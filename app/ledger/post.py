@@ -42,7 +42,7 @@ from db.errors import DuplicateKeyError, DuplicateSpanError
 from db.ledger import SpanRow, TrailRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from app.chain.keys import SigningKey
     from app.chain.record import Head, VerifiedRecord
@@ -111,12 +111,16 @@ class SpansOnRecordError(ConflictError):
 
 
 class _Item:
-    """One entry on its way: ``draft`` is ready to be sealed, ``result`` None until it is settled."""
+    """One entry on its way: ``draft`` is ready to be sealed, ``result`` None until it is settled.
 
-    __slots__ = ("draft", "entry", "result")
+    ``together`` are the items that stand or fall with it, itself included; empty when it stands alone.
+    """
+
+    __slots__ = ("draft", "entry", "result", "together")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
+        self.together: Sequence[_Item] = ()
         self.draft = entry.draft
         self.result: Receipt | TrailsError | None = None
         try:
@@ -186,8 +190,12 @@ class Poster:
         self._running: set[asyncio.Task[None]] = set()
         self._waiting = 0
 
-    async def post(self, chain: Chain, entries: Sequence[Entry]) -> list[Receipt | TrailsError]:
+    async def post(
+        self, chain: Chain, entries: Sequence[Entry], *, whole: bool = False
+    ) -> list[Receipt | TrailsError]:
         """Appends all entries that can be accepted, at once; one result an entry, in their order.
+
+        With ``whole`` they stand or fall together: when one is refused, none that is new is written.
 
         Raises:
             QuarantinedError: the chain does not verify.
@@ -195,7 +203,11 @@ class Poster:
         """
         if self._waiting >= MAX_WAITING:
             raise UnavailableError("too many posts wait for the database; try again")
-        post = _Post([_Item(entry) for entry in entries])
+        items = [_Item(entry) for entry in entries]
+        if whole:
+            for item in items:
+                item.together = items
+        post = _Post(items)
         self._enqueue(chain, post)
         self._waiting += 1
         try:
@@ -262,6 +274,7 @@ class Poster:
         the rest is sealed again on what is then the head.
         """
         for attempt in range(MAX_ATTEMPTS):
+            _refuse_together(items)
             waiting = [item for item in items if item.result is None]
             if not waiting:
                 return
@@ -282,8 +295,8 @@ class Poster:
             sealed = await asyncio.to_thread(_sealed, *sealing)  # hashing lets the event loop work meanwhile
         else:
             sealed = _sealed(*sealing)
-        if not sealed:
-            return
+        if len(sealed) < len(items):
+            return  # what was refused may take others with it: the rest is looked at again
         rows = [row_of(chain.id, record, key.public.key_id) for _, record in sealed]
         spans = [
             span for (item, _), row in zip(sealed, rows, strict=True) for span in _span_rows(item.entry, row)
@@ -375,17 +388,34 @@ def _take(queue: deque[_Post]) -> list[_Post]:
 
 
 def _apart(items: Sequence[_Item]) -> list[_Item]:
-    """Those of the items that share no mark and no span with an earlier one; the others' turn is the next."""
+    """Those of the items that share no mark and no span with an earlier one; the others' turn is the next.
+
+    Items that stand together are chosen together.
+    """
     seen: set[str | SpanKey] = set()
     chosen: list[_Item] = []
-    for item in items:
-        own: set[str | SpanKey] = {*item.entry.spans}
-        if item.entry.mark is not None:
-            own.add(item.entry.mark.key)
+    for unit in _units(items):
+        waiting = [item for item in unit if item.result is None]
+        own: set[str | SpanKey] = {key for item in waiting for key in item.entry.spans}
+        own.update(item.entry.mark.key for item in waiting if item.entry.mark is not None)
         if seen.isdisjoint(own):
-            chosen.append(item)
+            chosen += waiting
             seen |= own
     return chosen
+
+
+def _refuse_together(items: Sequence[_Item]) -> None:
+    """What stands with an item that is refused gets its refusal, too, unless it is on record already."""
+    for unit in _units(items):
+        refused = next((item.result for item in unit if isinstance(item.result, TrailsError)), None)
+        for item in unit:
+            if item.result is None:
+                item.result = refused
+
+
+def _units(items: Sequence[_Item]) -> Iterable[Sequence[_Item]]:
+    """The items as they stand together, in their order."""
+    return {id(item.together or item): item.together or (item,) for item in items}.values()
 
 
 def _span_rows(entry: Entry, row: TrailRow) -> Iterator[SpanRow]:
