@@ -17,6 +17,7 @@
     │   ├── AlreadyTerminatedError
     │   └── IdempotencyConflictError
     ├── PayloadTooLargeError
+    ├── AnswerTooLargeError         what was asked for is more than one answer holds
     ├── UnsupportedMediaTypeError
     ├── TooManyRequestsError
     ├── QuarantinedError            the agent's chain does not verify: nothing is allowed
@@ -178,6 +179,12 @@ class PayloadTooLargeError(TrailsError):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         super().__init__(f"the body is larger than {limit} bytes")
+
+
+class AnswerTooLargeError(TrailsError):
+    """What was asked for is more than one answer holds; the message says how to get it in parts."""
+
+    code = "answer_too_large"
 
 
 class UnsupportedMediaTypeError(TrailsError):

@@ -19,6 +19,7 @@ Cost = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 ToolName = Annotated[str, Meta(min_length=1, max_length=128)]
 PersonName = Annotated[str, Meta(min_length=1, max_length=256)]
 Uuid = Annotated[str, Meta(pattern="^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$")]
+SessionId = Annotated[Uuid, Meta(description="Id of a session: the run that several agents may share.")]
 Severity = Annotated[
     Literal["minor", "moderate", "severe", "fatal"], Meta(description="Weights 1, 3, 10 and 4294967295.")
 ]
@@ -365,6 +366,94 @@ class Verification(Struct):
     public_key: Hex64 | UnsetType = UNSET
     head: Head | UnsetType = UNSET
     failure: Failure | UnsetType = UNSET
+
+
+class SessionEntry(Struct):
+    """One session of a list, as SQL counts it; reading it verifies its records."""
+
+    session_id: Uuid
+    agents: list[AgentId]
+    records: int
+    nodes: int
+    tool_calls: int
+    failed_tool_calls: int
+    first_recorded_at: str
+    last_recorded_at: str
+
+
+class SessionList(Struct):
+    """Sessions, newest first."""
+
+    sessions: list[SessionEntry]
+    next: Annotated[str | None, Meta(description="Send it as ``after`` to go on; null at the end.")]
+
+
+class NodeRecord(Struct):
+    """The record that a node is read from."""
+
+    agent_id: AgentId
+    seq: int
+    hash: Hex64
+
+
+class TreeNode(Struct):
+    """A node as it was sent, and its place in the tree."""
+
+    node_id: Uuid
+    parent_id: Uuid | None
+    node_type: str
+    name: str
+    inputs: Any
+    thought_process: str | None
+    outputs: Any
+    metadata: dict[str, Any] | None
+    depth: Annotated[int | None, Meta(description="1 at a root or an orphan; null in a cycle or below one.")]
+    orphan: Annotated[bool, Meta(description="Its parent never came.")]
+    cyclic: Annotated[bool, Meta(description="No root leads to it.")]
+    sendings: Annotated[int, Meta(description="How often its agent sent it; the latest is shown.")]
+    conflict: Annotated[bool, Meta(description="Its sendings differ, or another agent sent the same id.")]
+    recorded_at: str
+    record: NodeRecord
+    further: Annotated[dict[str, Any] | UnsetType, Meta(description="Members that are not of a node.")] = (
+        UNSET
+    )
+
+
+class OutlineNode(Struct):
+    """A node of the nested outline."""
+
+    node_id: Uuid
+    name: str
+    node_type: str
+    status: str | None
+    children: list[OutlineNode]
+    cut: Annotated[bool | UnsetType, Meta(description="It has children below the last level shown.")] = UNSET
+
+
+class Unverified(Struct):
+    """A record of the session that does not verify; its nodes are left out."""
+
+    agent_id: str
+    log_uuid: Uuid
+    seq: int
+    reason: str
+
+
+class Session(Struct):
+    """A session's tree: its nodes flat, each parent before its children, and nested as an outline."""
+
+    session_id: Uuid
+    agents: list[AgentId]
+    records: int
+    total_nodes: int
+    depth: int
+    roots: int
+    orphans: int
+    nodes: list[TreeNode]
+    tree: Annotated[list[OutlineNode] | None, Meta(description="Null where not all nodes are in the answer.")]
+    unverified: list[Unverified]
+    unverified_records: int
+    next: Annotated[str | None, Meta(description="Send it as ``after`` to go on; null at the end.")]
 
 
 class PublicKey(Struct):

@@ -146,6 +146,62 @@ VERIFICATION: Final[dict[str, Any]] = {
     "public_key": KEY,
     "head": {"seq": 5, "hash": HASH},
 }
+SESSION_ID: Final = "7f3c1b52-5d0e-4c59-9d0a-6a3f7f5f2a10"
+SESSIONS: Final[dict[str, Any]] = {
+    "sessions": [
+        {
+            "session_id": SESSION_ID,
+            "agents": ["mailer", "planner"],
+            "records": 3,
+            "nodes": 2,
+            "tool_calls": 1,
+            "failed_tool_calls": 1,
+            "first_recorded_at": "2026-09-30T08:27:35.423031Z",
+            "last_recorded_at": "2026-09-30T08:27:41.008215Z",
+        }
+    ],
+    "next": f"2026-09-30T08:27:35.423031Z,{SESSION_ID}",
+}
+SESSION: Final[dict[str, Any]] = {
+    "session_id": SESSION_ID,
+    "agents": ["mailer"],
+    "records": 1,
+    "total_nodes": 1,
+    "depth": 1,
+    "roots": 1,
+    "orphans": 0,
+    "nodes": [
+        {
+            "node_id": "0e0b7f6c-8f0e-4a53-8d7e-1f6a2b3c4d5e",
+            "parent_id": None,
+            "node_type": "TOOL_CALL",
+            "name": "search",
+            "inputs": {"query": "rate of exchange"},
+            "thought_process": None,
+            "outputs": {"status": "failed", "error": "timeout"},
+            "metadata": {"timestamp": "2026-09-30T08:27:35.400000Z"},
+            "depth": 1,
+            "orphan": False,
+            "cyclic": False,
+            "sendings": 1,
+            "conflict": False,
+            "recorded_at": "2026-09-30T08:27:35.423031Z",
+            "record": {"agent_id": "mailer", "seq": 2, "hash": HASH},
+        }
+    ],
+    "tree": [
+        {
+            "node_id": "0e0b7f6c-8f0e-4a53-8d7e-1f6a2b3c4d5e",
+            "name": "search",
+            "node_type": "TOOL_CALL",
+            "status": "failed",
+            "children": [],
+        }
+    ],
+    "unverified": [],
+    "unverified_records": 0,
+    "next": None,
+}
 PUBLIC_KEY: Final[dict[str, Any]] = {"public_key": KEY, "algorithm": "ed25519"}
 OK: Final[dict[str, Any]] = {"ok": True}
 

@@ -31,7 +31,11 @@ from app.http.problems import INTERNAL, MEDIA_TYPE, TABLE, TYPE_PREFIX, Row
 _REF: Final = "#/components/schemas/{name}"
 _BEARER: Final = "bearer"
 
-_PATH_PARAMETERS: Final = {"agent_id": documents.AgentId, "action_id": documents.ActionId}
+_PATH_PARAMETERS: Final = {
+    "agent_id": documents.AgentId,
+    "action_id": documents.ActionId,
+    "session_id": documents.SessionId,
+}
 _IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
     "in": "header",

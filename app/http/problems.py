@@ -60,6 +60,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.AlreadyTerminatedError: Row(409, "Already terminated"),
     errors.IdempotencyConflictError: Row(409, "Idempotency conflict"),
     errors.PayloadTooLargeError: Row(413, "Payload too large"),
+    errors.AnswerTooLargeError: Row(413, "Answer too large"),
     errors.UnsupportedMediaTypeError: Row(415, "Unsupported media type"),
     errors.TooManyRequestsError: Row(429, "Too many requests", SOON),
     errors.QuarantinedError: _QUARANTINED,

@@ -45,6 +45,9 @@ def test_every_answer_has_its_described_shape(operator: Client) -> None:
     is_a(agent.post(f"{base}/traces", examples.NEW_TRACE), documents.TraceReceipt)
     assert is_a(agent.post(f"{base}/events", examples.NEW_EVENT), documents.EventReceipt).clock_skewed
     is_a(agent.post(f"{base}/events", {"events": [examples.NEW_EVENT]}), documents.EventReceipts)
+    assert is_a(operator.get("/v1/sessions"), documents.SessionList).sessions
+    session = examples.NEW_TRACE["session_id"]
+    assert is_a(operator.get(f"/v1/sessions/{session}"), documents.Session).nodes
     is_a(operator.get(f"{base}/log"), documents.Log)
     is_a(operator.get(f"{base}/verify"), documents.Verification)
     is_a(operator.get("/v1/agents"), documents.AgentList)

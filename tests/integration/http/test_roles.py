@@ -45,7 +45,7 @@ def call(client: Client, method: str, path: str, body: Mapping[str, object] | No
 
 
 def test_the_matrix_holds_every_route() -> None:
-    assert len(PROTECTED) == 16
+    assert len(PROTECTED) == 18
     assert {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/v1/public-key")} == {
         (method, path) for method, path, needs_token in routes() if not needs_token
     }

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from app.http import examples
 from app.http.routes import ROUTES
 
 SECS = 20.0
@@ -120,7 +121,10 @@ def post_routes() -> list[str]:
 
 
 def _filled(path: str) -> str:
-    return path.replace("{agent_id:str}", "mailer").replace("{action_id:str}", "act-1")
+    ids = {"{agent_id:str}": "mailer", "{action_id:str}": "act-1", "{session_id:str}": examples.SESSION_ID}
+    for name, value in ids.items():
+        path = path.replace(name, value)
+    return path
 
 
 def _bytes(text: bytes | str) -> bytes:

@@ -1,0 +1,75 @@
+-- name: rows
+-- The records of one session after a place and up to a time, in the order in which they were recorded: about
+-- the bytes in $8 at a time, as for a chain. A chain's own records without a session are no session.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM (SELECT page.*,
+               sum(octet_length(signed_text)) OVER (ORDER BY created_at, log_uuid, seq)
+                   - octet_length(signed_text) AS before
+          FROM (SELECT *
+                  FROM trails.agent_audit_trails
+                 WHERE tenant_id = $1 AND session_id = $2 AND session_id <> log_uuid
+                   AND (created_at, log_uuid, seq) > ($3, $4, $5) AND created_at <= $6
+                 ORDER BY created_at, log_uuid, seq
+                 LIMIT $7) AS page) AS measured
+ WHERE before < $8
+ ORDER BY created_at, log_uuid, seq;
+
+-- name: candidates
+-- Where sessions begin, newest first, among the next $6 records: a session is found at its first record alone,
+-- which the index of sessions tells. The last place that was looked at comes too, so that the next page goes on
+-- there. Ties are never cut, since the next page begins behind them.
+SELECT p.created_at, p.session_id,
+       p.own IS NOT TRUE AND (SELECT e.created_at
+                                FROM trails.agent_audit_trails AS e
+                               WHERE e.tenant_id = $1 AND e.session_id = p.session_id
+                                 AND e.session_id <> e.log_uuid
+                               ORDER BY e.created_at, e.log_uuid, e.seq
+                               LIMIT 1) = p.created_at AS begins,
+       p.looked_at
+  FROM (SELECT r.created_at, r.session_id, bool_and(r.session_id = r.log_uuid) AS own,
+               sum(count(*)) OVER () AS looked_at,
+               lead(r.created_at) OVER (ORDER BY r.created_at DESC, r.session_id DESC) IS NULL AS last
+          FROM (SELECT t.created_at, t.session_id, t.log_uuid
+                  FROM trails.agent_audit_trails AS t
+                 WHERE t.tenant_id = $1 AND t.created_at >= $2 AND t.created_at < $3
+                   AND t.created_at <= $4 AND (t.created_at, t.session_id) < ($4, $5)
+                 ORDER BY t.created_at DESC, t.session_id DESC
+                 FETCH FIRST $6 ROWS WITH TIES) AS r
+         GROUP BY r.created_at, r.session_id) AS p
+ WHERE p.last OR NOT p.own
+ ORDER BY p.created_at DESC, p.session_id DESC;
+
+-- name: matching
+-- Which of these sessions are wanted, in the order given, at most $7: an agent took part, and one node has all
+-- of the status, the tool and the type that are asked for. Containment first: it is cheap, and what it leaves
+-- out has no such node in any sending.
+SELECT s.session_id
+  FROM unnest($2::uuid[]) WITH ORDINALITY AS s (session_id, place)
+ WHERE ($3::text IS NULL OR EXISTS (
+           SELECT FROM trails.agent_audit_trails AS t
+            WHERE t.tenant_id = $1 AND t.session_id = s.session_id AND t.session_id <> t.log_uuid
+              AND t.agent_id = $3))
+   AND ($4::text IS NULL AND $5::text IS NULL AND $6::text IS NULL
+        OR EXISTS (
+           SELECT FROM trails.agent_audit_trails AS t
+            WHERE t.tenant_id = $1 AND t.session_id = s.session_id AND t.session_id <> t.log_uuid
+              AND t.trace_data @> jsonb_build_object('trace_tree', jsonb_build_array(jsonb_strip_nulls(
+                      jsonb_build_object('outputs', CASE WHEN $4::text IS NOT NULL
+                                                         THEN jsonb_build_object('status', $4::text) END,
+                                         'name', $5::text, 'node_type', $6::text)))))
+       AND EXISTS (
+           SELECT FROM trails.trace_nodes AS n
+            WHERE n.tenant_id = $1 AND n.session_id = s.session_id AND n.session_id <> n.log_uuid
+              AND ($4::text IS NULL OR n.status = $4)
+              AND ($5::text IS NULL OR n.name = $5 AND n.node_type = 'TOOL_CALL')
+              AND ($6::text IS NULL OR n.node_type = $6)))
+ ORDER BY s.place
+ LIMIT $7;
+
+-- name: entries
+-- What a list says of sessions: counted by SQL; reading one of them verifies it.
+SELECT s.session_id, s.agents, s.records, s.nodes, s.tool_calls, s.failed_tool_calls,
+       s.first_recorded_at, s.last_recorded_at
+  FROM trails.sessions AS s
+ WHERE s.tenant_id = $1 AND s.session_id = ANY ($2::uuid[]);
