@@ -345,10 +345,12 @@ class Gate:
 
         return look
 
-    def _given_up(self, decision: Decision) -> None:
+    async def _given_up(self, backend: Backend, decision: Decision) -> None:
         """The caller was interrupted while it was allowed: the record says that nobody knows the outcome."""
         if isinstance(decision, Allowed):
-            self._send(decision, "unknown", "given up before it was carried out")
+            await _sent(
+                backend, _outcome(decision.action_id, "unknown", "given up before it was carried out")
+            )
 
     # --- outcomes -----------------------------------------------------------------------------------
 
@@ -356,31 +358,26 @@ class Gate:
         try:
             self.report(allowed.action_id, status, detail)
         except (OutcomeRefusedError, WorkerClosedError) as error:
-            _log_lost(self._outcome(allowed.action_id, status, detail), error)
+            _log_lost(_outcome(allowed.action_id, status, detail), error)
 
     async def _asettle(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
         try:
             await self.areport(allowed.action_id, status, detail)
         except (OutcomeRefusedError, WorkerClosedError) as error:
-            _log_lost(self._outcome(allowed.action_id, status, detail), error)
+            _log_lost(_outcome(allowed.action_id, status, detail), error)
 
     def _send(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
         """Reports without waiting for it: the caller is being interrupted, and the program may end."""
-        outcome = self._outcome(allowed.action_id, status, detail)
-
-        async def deliver(backend: Backend) -> None:
-            if not backend.keep(outcome):
-                await _resent(backend, outcome)
-
+        outcome = _outcome(allowed.action_id, status, detail)
         try:
-            self._worker.spawn(deliver)
+            self._worker.spawn(lambda backend: _sent(backend, outcome))
         except WorkerClosedError as error:
             _log_lost(outcome, error)
 
     def _delivery(
         self, action_id: str, status: OutcomeStatus, detail: str
     ) -> Callable[[Backend], Coroutine[Any, Any, bool]]:
-        outcome = self._outcome(action_id, status, detail)
+        outcome = _outcome(action_id, status, detail)
 
         async def deliver(backend: Backend) -> bool:
             try:
@@ -394,10 +391,6 @@ class Gate:
             return True
 
         return deliver
-
-    @staticmethod
-    def _outcome(action_id: str, status: OutcomeStatus, detail: str) -> Outcome:
-        return Outcome(action_id, status, readable(detail), uuid.uuid4().hex)
 
     # --- the tool call as a node --------------------------------------------------------------------
 
@@ -443,6 +436,16 @@ class _Waiting:
 
 async def _log_uuid(backend: Backend) -> uuid.UUID:
     return await backend.log_uuid()
+
+
+def _outcome(action_id: str, status: OutcomeStatus, detail: str) -> Outcome:
+    return Outcome(action_id, status, readable(detail), uuid.uuid4().hex)
+
+
+async def _sent(backend: Backend, outcome: Outcome) -> None:
+    """Keeps an outcome where it survives the end of this program, which may be near; else sends it."""
+    if not backend.keep(outcome):
+        await _resent(backend, outcome)
 
 
 async def _resent(backend: Backend, outcome: Outcome) -> None:

@@ -14,10 +14,14 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Generic, TypeVar
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 B = TypeVar("B")
 R = TypeVar("R")
+
+Abandoned: TypeAlias = Callable[[B, R], Coroutine[Any, Any, None]]
+"""What is done with a result that nobody waits for any more."""
 
 EXIT_SECS: Final = 5.0
 """How long the end of the program waits for what was begun."""
@@ -61,13 +65,13 @@ class Worker(Generic[B]):
     def spawn(
         self,
         use: Callable[[B], Coroutine[Any, Any, R]],
-        abandoned: Callable[[R], object] | None = None,
+        abandoned: Abandoned[B, R] | None = None,
     ) -> concurrent.futures.Future[R]:
         """Begins ``use(backend)``. Cancelling the future ends the waiting, not the work.
 
         Args:
             use: what to do.
-            abandoned: gets the result, on the worker's thread, when the future was cancelled meanwhile.
+            abandoned: gets backend and result when the future was cancelled meanwhile.
 
         Raises:
             WorkerClosedError: after ``close``.
@@ -82,27 +86,27 @@ class Worker(Generic[B]):
     def call(
         self,
         use: Callable[[B], Coroutine[Any, Any, R]],
-        abandoned: Callable[[R], object] | None = None,
+        abandoned: Abandoned[B, R] | None = None,
     ) -> R:
         """Waits for ``use(backend)``; blocks this thread."""
         future = self.spawn(use, abandoned)
         try:
             return future.result()
         except KeyboardInterrupt:
-            _give_up(future, abandoned)
+            self._give_up(future, abandoned)
             raise
 
     async def acall(
         self,
         use: Callable[[B], Coroutine[Any, Any, R]],
-        abandoned: Callable[[R], object] | None = None,
+        abandoned: Abandoned[B, R] | None = None,
     ) -> R:
         """Awaits ``use(backend)`` from any event loop of asyncio."""
         future = self.spawn(use, abandoned)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            _give_up(future, abandoned)
+            self._give_up(future, abandoned)
             raise
 
     def close(self, timeout: float) -> None:
@@ -119,13 +123,20 @@ class Worker(Generic[B]):
         thread.join()
         loop.close()
 
+    def _give_up(self, future: concurrent.futures.Future[R], abandoned: Abandoned[B, R] | None) -> None:
+        """Stops waiting; a result that came at the same moment is abandoned like one that comes later."""
+        if not future.cancel() and abandoned is not None and future.exception() is None:
+            result = future.result()
+            with suppress(WorkerClosedError):
+                self.spawn(lambda backend: abandoned(backend, result))
+
     # --- on the worker's loop ----------------------------------------------------------------------
 
     def _begin(
         self,
         use: Callable[[B], Coroutine[Any, Any, R]],
         future: concurrent.futures.Future[R],
-        abandoned: Callable[[R], object] | None,
+        abandoned: Abandoned[B, R] | None,
     ) -> None:
         task = asyncio.get_running_loop().create_task(self._carry_out(use, future, abandoned))
         self._tasks.add(task)
@@ -135,10 +146,11 @@ class Worker(Generic[B]):
         self,
         use: Callable[[B], Coroutine[Any, Any, R]],
         future: concurrent.futures.Future[R],
-        abandoned: Callable[[R], object] | None,
+        abandoned: Abandoned[B, R] | None,
     ) -> None:
         try:
-            result = await use(await self._opened())
+            backend = await self._opened()
+            result = await use(backend)
         except BaseException as error:  # noqa: BLE001  it is the caller's
             if future.set_running_or_notify_cancel():
                 future.set_exception(
@@ -150,7 +162,7 @@ class Worker(Generic[B]):
             if future.set_running_or_notify_cancel():
                 future.set_result(result)
             elif abandoned is not None:
-                abandoned(result)
+                await abandoned(backend, result)
 
     async def _opened(self) -> B:
         if self._opening is None:
@@ -182,12 +194,6 @@ class Worker(Generic[B]):
             self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
             self._thread.start()
         return self._loop
-
-
-def _give_up(future: concurrent.futures.Future[R], abandoned: Callable[[R], object] | None) -> None:
-    """Stops waiting; a result that came at the same moment is abandoned like one that comes later."""
-    if not future.cancel() and abandoned is not None and future.exception() is None:
-        abandoned(future.result())
 
 
 def _close_at_exit(reference: weakref.ref[Worker[Any]]) -> None:

@@ -58,7 +58,7 @@ def _call(params: Mapping[str, Any] | None) -> tuple[str, Any]:
 
 
 def _judge(result: HandlerResult) -> Verdict:
-    """Errors of a tool come back as a result; so does its wish for more input, with which it is called anew."""
+    """Errors of a tool come back as a result; so does its wish for more input, before it is called anew."""
     told = result.model_dump(by_alias=True, mode="json") if not isinstance(result, dict | None) else result
     told = told or {}
     if told.get("isError"):

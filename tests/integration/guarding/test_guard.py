@@ -1,0 +1,265 @@
+"""The guard client against a running service: what runs, what does not, and what is on record of it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.client.decisions import ActionDenied, Allowed, Denied, OutcomeRefusedError, Pending
+from app.client.guard import Guard
+from tests.support.guarding import Stage
+
+
+def test_decisions_are_values(guard: Guard) -> None:
+    assert guard.check("search", {"q": "rates"}) == Allowed("act-1", 1, 999)
+    assert guard.check("rm", cost=3) == Denied("act-2", {"code": "tool_not_allowed", "tool": "rm"})
+    assert guard.check("send_email", {"to": "a"}) == Pending("act-3")
+
+
+async def test_coroutines_get_the_same(guard: Guard) -> None:
+    assert await guard.acheck("search", {"q": "rates"}, cost=7) == Allowed("act-1", 7, 993)
+    denied = await guard.acheck("rm")
+    assert isinstance(denied, Denied)
+    assert denied.code == "tool_not_allowed"
+
+
+def test_a_guarded_function_runs_once_and_its_outcome_is_on_record(guard: Guard, stage: Stage) -> None:
+    ran = []
+
+    @guard.tool("search")
+    def search(query: str, limit: int = 10, *rest: int, **more: object) -> list[str]:
+        """Finds."""
+        ran.append((query, rest, more))
+        return [query] * limit
+
+    assert search("rates", 2, 3, fast=True) == ["rates", "rates"]
+    assert ran == [("rates", (3,), {"fast": True})]
+    assert stage.asked() == [("search", {"query": "rates", "limit": 2, "rest": [3], "more": {"fast": True}})]
+    assert stage.outcomes() == [("act-1", "success", "")]
+    assert search.__name__ == "search"
+    assert search.__doc__ == "Finds."
+    assert list(inspect.signature(search).parameters) == ["query", "limit", "rest", "more"]
+
+
+async def test_a_guarded_coroutine_function_too(guard: Guard, stage: Stage) -> None:
+    @guard.tool("search", cost=4)
+    async def search(query: str, limit: int = 10) -> str:
+        return f"{query} {limit}"
+
+    assert inspect.iscoroutinefunction(search)
+    assert await search("rates") == "rates 10"
+    assert stage.asked() == [("search", {"query": "rates", "limit": 10})]
+    assert stage.outcomes() == [("act-1", "success", "")]
+    assert stage.spent == 4
+
+
+def test_a_methods_input_is_without_the_object(guard: Guard, stage: Stage) -> None:
+    class Shop:
+        @guard.tool("search")
+        def find(self, query: str) -> str:
+            return query
+
+        @classmethod
+        @guard.tool("search")
+        def list(cls, query: str) -> str:
+            return query
+
+    assert Shop().find("a") == "a"
+    assert Shop.list("b") == "b"
+    assert stage.asked() == [("search", {"query": "a"}), ("search", {"query": "b"})]
+
+
+def test_a_raising_tool_is_a_failure_and_raises(guard: Guard, stage: Stage) -> None:
+    @guard.tool("search")
+    def search() -> None:
+        raise LookupError("no index\x00\ud800")
+
+    with pytest.raises(LookupError):
+        search()
+    [(action_id, status, detail)] = stage.outcomes()
+    assert (action_id, status) == ("act-1", "failure")
+    assert detail.startswith("LookupError: no index")
+
+
+async def test_a_raising_coroutine_too(guard: Guard, stage: Stage) -> None:
+    @guard.tool("search")
+    async def search() -> None:
+        raise LookupError("no index")
+
+    with pytest.raises(LookupError):
+        await search()
+    assert stage.outcomes() == [("act-1", "failure", "LookupError: no index")]
+
+
+def test_a_denied_function_does_not_run(guard: Guard, stage: Stage) -> None:
+    ran = []
+
+    @guard.tool("rm")
+    def remove(path: str) -> None:
+        ran.append(path)
+
+    with pytest.raises(ActionDenied, match="rm was not run: denied, tool_not_allowed") as caught:
+        remove("/")
+    assert ran == []
+    assert isinstance(caught.value.decision, Denied)
+    assert caught.value.decision.action_id == "act-1"
+    assert stage.outcomes() == []
+
+
+def test_arguments_that_do_not_fit_are_not_asked_about(guard: Guard, stage: Stage) -> None:
+    @guard.tool("search")
+    def search(query: str) -> str:
+        return query
+
+    with pytest.raises(TypeError):
+        search(nothing=1)  # type: ignore[call-arg]
+    assert stage.asked() == []
+
+
+def test_generators_cannot_be_guarded(guard: Guard) -> None:
+    def search() -> Any:
+        yield 1
+
+    with pytest.raises(TypeError, match="generator"):
+        guard.tool("search")(search)
+
+
+def test_c11_what_is_no_json_is_said_or_never_sent(guard: Guard, stage: Stage) -> None:
+    assert isinstance(guard.check("search", {"x": float("nan"), "y": {1}, "z": b"\xff"}), Allowed)
+    [(_, recorded)] = stage.asked()
+    assert recorded["x"] == "NaN"
+    with pytest.raises(ValueError, match="JSON"):
+        guard.check("search", cost=float("nan"))  # type: ignore[arg-type]
+    assert len(stage.asked()) == 1
+
+
+def test_what_is_too_large_is_denied_and_never_cut(guard: Guard, stage: Stage) -> None:
+    denied = guard.check("search", "x" * (1024 * 1024 + 1))
+    assert isinstance(denied, Denied)
+    assert (denied.action_id, denied.code) == (None, "bad_request")
+    deep: list[Any] = []
+    for _ in range(150):
+        deep = [deep]
+    assert isinstance(guard.check("search", deep), Denied)
+    assert stage.asked() == []
+
+
+def test_a_token_that_is_not_valid_denies(stage: Stage) -> None:
+    with Guard(stage.url, "nonsense", "worker", spool=stage.folder / "spool") as stranger:
+        denied = stranger.check("search")
+    assert isinstance(denied, Denied)
+    assert denied.code == "unauthorized"
+
+
+def test_the_same_key_is_the_same_question(guard: Guard, stage: Stage) -> None:
+    first = guard.check("search", {"q": 1}, idempotency_key="order-1")
+    assert guard.check("search", {"q": 1}, idempotency_key="order-1") == first
+    other = guard.check("search", {"q": 2}, idempotency_key="order-1")
+    assert isinstance(other, Denied)
+    assert other.code == "idempotency_conflict"
+    assert stage.spent == 1
+
+
+def test_reporting_by_hand(guard: Guard, stage: Stage) -> None:
+    allowed = guard.check("search", thought_process="it may be there")
+    assert isinstance(allowed, Allowed)
+    assert guard.report(allowed.action_id, "unknown", "no reply") is True
+    assert guard.report(allowed.action_id, "success") is True
+    with pytest.raises(OutcomeRefusedError, match="invalid_state"):
+        guard.report(allowed.action_id, "failure", "after all")
+    assert [status for _, status, _ in stage.outcomes()] == ["unknown", "success"]
+    assert stage.records("action_requested")[0]["payload"]["thought_process"] == "it may be there"
+
+
+def test_an_outcome_that_is_refused_does_not_change_what_the_tool_gives(guard: Guard, stage: Stage) -> None:
+    @guard.tool("search")
+    def search() -> str:
+        guard.report("act-1", "failure", "said by another")
+        return "found"
+
+    assert search() == "found"
+    assert stage.outcomes() == [("act-1", "failure", "said by another")]
+
+
+def test_threads_share_a_guard(guard: Guard, stage: Stage) -> None:
+    @guard.tool("search")
+    def search(number: int) -> int:
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(search, range(40))) == list(range(40))
+    assert stage.spent == 40
+    assert len(stage.outcomes()) == 40
+
+
+def test_event_loops_of_several_threads_share_a_guard(guard: Guard, stage: Stage) -> None:
+    @guard.tool("search")
+    async def search(number: int) -> int:
+        return number
+
+    async def many() -> list[int]:
+        return list(await asyncio.gather(*map(search, range(10))))
+
+    with ThreadPoolExecutor(3) as pool:
+        results = [done.result() for done in [pool.submit(asyncio.run, many()) for _ in range(3)]]
+    assert results == [list(range(10))] * 3
+    assert stage.spent == 30
+
+
+async def test_what_is_cancelled_is_unknown(guard: Guard, stage: Stage) -> None:
+    began = asyncio.Event()
+
+    @guard.tool("search")
+    async def search() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(search())
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(guard.close)
+    assert stage.outcomes() == [("act-1", "unknown", "interrupted: CancelledError")]
+
+
+def test_what_is_interrupted_is_unknown(guard: Guard, stage: Stage) -> None:
+    @guard.tool("search")
+    def search() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search()
+    guard.close()
+    assert stage.outcomes() == [("act-1", "unknown", "interrupted: KeyboardInterrupt")]
+
+
+async def test_whoever_gives_up_asking_does_not_leave_an_action_open(guard: Guard, stage: Stage) -> None:
+    asking = asyncio.create_task(guard.acheck("search"))
+    await asyncio.sleep(0)  # the question is on its way
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await asyncio.to_thread(guard.close)
+    assert stage.outcomes() == [("act-1", "unknown", "given up before it was carried out")]
+
+
+def test_a_closed_guard_allows_nothing(guard: Guard) -> None:
+    guard.close()
+    guard.close()
+    denied = guard.check("search")
+    assert isinstance(denied, Denied)
+    assert denied.code == "unavailable"
+
+
+def test_nothing_is_left_behind_by_a_guard_that_was_closed(stage: Stage) -> None:
+    before = set(threading.enumerate())
+    with stage.guard() as guard:
+        guard.check("search")
+        assert {thread.name for thread in set(threading.enumerate()) - before} >= {"trails-guard"}
+    assert not any(thread.name == "trails-guard" for thread in set(threading.enumerate()) - before)

@@ -1,0 +1,147 @@
+"""Approvals: who waits, who may go, and what happens when nobody decides."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from app.client.decisions import ActionDenied, Allowed, Denied, Pending
+from app.client.guard import Guard
+from tests.support.guarding import Stage
+from tests.support.lossy import lossy
+
+
+def test_an_approved_call_runs(guard: Guard, stage: Stage) -> None:
+    @guard.tool("send_email")
+    def send(to: str) -> str:
+        return f"sent to {to}"
+
+    with stage.approver():
+        assert send("a@example.com") == "sent to a@example.com"
+    assert stage.outcomes() == [("act-1", "success", "")]
+    assert stage.spent == 5
+
+
+async def test_an_approved_coroutine_runs(guard: Guard, stage: Stage) -> None:
+    @guard.tool("send_email")
+    async def send(to: str) -> str:
+        return f"sent to {to}"
+
+    with stage.approver():
+        assert await send("a@example.com") == "sent to a@example.com"
+    assert stage.outcomes() == [("act-1", "success", "")]
+
+
+def test_a_rejected_call_does_not_run(guard: Guard, stage: Stage) -> None:
+    ran = []
+
+    @guard.tool("send_email")
+    def send(to: str) -> None:
+        ran.append(to)
+
+    with stage.approver(stage.reject), pytest.raises(ActionDenied, match="wrong address") as caught:
+        send("a@example.com")
+    assert caught.value.decision == Denied(
+        "act-1", {"code": "rejected", "by": "Ada", "reason": "wrong address"}
+    )
+    assert ran == []
+
+
+def test_when_nobody_decides_in_time_it_does_not_run(stage: Stage) -> None:
+    guard = stage.guard(approval_timeout=0.0)
+    ran = []
+
+    @guard.tool("send_email")
+    def send(to: str) -> None:
+        ran.append(to)
+
+    with pytest.raises(ActionDenied, match="still waits") as caught:
+        send("a@example.com")
+    assert caught.value.decision == Pending("act-1")
+    assert caught.value.decision.code == "approval_timed_out"
+    assert ran == []
+
+
+async def test_a_call_that_is_told_not_to_wait_does_not(guard: Guard) -> None:
+    ran = []
+
+    @guard.tool("send_email", wait=False)
+    async def send(to: str) -> None:
+        ran.append(to)
+
+    with pytest.raises(ActionDenied):
+        await send("a@example.com")
+    assert ran == []
+
+
+def test_waiting_by_hand(guard: Guard, stage: Stage) -> None:
+    assert guard.check("send_email") == Pending("act-1")
+    assert guard.wait("act-1", timeout=0) == Pending("act-1")
+    stage.approve("act-1")
+    assert guard.wait("act-1", timeout=0) == Allowed("act-1", 5)
+    unknown = guard.wait("act-9", timeout=0)
+    assert isinstance(unknown, Denied)
+    assert unknown.code == "not_found"
+
+
+def test_an_approval_lets_one_caller_go(stage: Stage) -> None:
+    """The same question joins the one that waits; one approval must not make two payments of it."""
+    guards = [stage.guard(approval_timeout=20) for _ in range(3)]
+    ran = []
+
+    def send(guard: Guard) -> str:
+        @guard.tool("send_email")
+        def sending(to: str) -> str:
+            ran.append(to)
+            return "sent"
+
+        try:
+            return sending("a@example.com")
+        except ActionDenied as denied:
+            return str(denied.decision.code)
+
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(send, guard) for guard in guards]
+        stage.until(lambda: len(stage.records("approval_required")) == 3)
+        assert stage.pending() == ["act-1"]
+        stage.approve("act-1")
+        assert sorted(call.result() for call in calls) == ["claimed", "claimed", "sent"]
+    assert ran == ["a@example.com"]
+    [claim] = stage.records("event")
+    assert claim["payload"]["type"] == "action_claimed"
+    assert claim["payload"]["data"]["action_id"] == "act-1"
+
+
+def test_a_claim_whose_answer_was_lost_is_still_the_callers(stage: Stage) -> None:
+    with lossy(stage.url) as way:
+        guard = stage.guard(way.url, approval_timeout=20)
+        assert guard.check("send_email") == Pending("act-1")
+        stage.approve("act-1")
+        way.lose = 1
+        assert guard.wait("act-1") == Allowed("act-1", 5)
+    assert len(stage.records("event")) == 1
+
+
+def test_waiting_goes_on_while_the_service_is_away(stage: Stage) -> None:
+    with lossy(stage.url) as way:
+        guard = stage.guard(way.url, approval_timeout=20)
+        assert guard.check("send_email") == Pending("act-1")
+        way.away = True
+        assert guard.wait("act-1", timeout=0) == Pending("act-1")
+        stage.approve("act-1")
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(guard.wait, "act-1")
+            way.away = False
+            assert waiting.result() == Allowed("act-1", 5)
+
+
+async def test_whoever_is_cancelled_while_waiting_waits_no_more(guard: Guard) -> None:
+    assert await guard.acheck("send_email") == Pending("act-1")
+    waiting = asyncio.create_task(guard.await_("act-1"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await guard.await_("act-1", timeout=0) == Pending("act-1")
