@@ -48,7 +48,7 @@ def seal(draft: Draft, after: Head | None, at_us: int, key: SigningKey) -> Verif
         timestamp=format_timestamp(timestamp_us),
         timestamp_us=timestamp_us,
     )
-    text = _text(fields, draft.payload_text)
+    text = _text(fields, draft)
     hash_hex = hash_text(text)
     return _proven(fields, SignedRecord(text, hash_hex, key.sign(hash_hex)))
 
@@ -72,13 +72,15 @@ def _check(draft: Draft, after: Head | None, key: SigningKey) -> None:
         raise FormatError("the genesis record names another public key than the one that signs it")
 
 
-def _text(fields: Fields, payload_text: str | None) -> str:
+def _text(fields: Fields, draft: Draft) -> str:
     """The canonical text of the six fields, whose keys stand in sorted order here."""
-    payload = canonical(fields.payload) if payload_text is None else payload_text
+    payload = canonical(fields.payload) if draft.payload_text is None else draft.payload_text
     text = (
         f'{{"actor":{canonical(fields.actor)},"kind":{canonical(fields.kind)},"payload":{payload}'
         f',"prev_hash":"{fields.prev_hash}","seq":{fields.seq},"timestamp":"{fields.timestamp}"}}'
     )
+    if draft.within_limits:
+        return text
     raw = text.encode("utf-8")
     if not surely_within(raw, RECORD_DEPTH, RECORD_STRING):
         # A verifier would refuse what breaks a limit, so it must not be signed; most are plainly small.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
@@ -38,6 +39,7 @@ _SESSION_KEYS: Final = (
 )
 
 
+@lru_cache(maxsize=8_192)
 def node_id_of(trace_id: str, span_id: str) -> str:
     """The node id of a span: a UUID made from its trace id and its span id (lower-case hex)."""
     return _uuid5(_NODE_SPACE_BYTES, trace_id + span_id)
@@ -79,6 +81,7 @@ def _agent_name(attributes: JsonObject, resource: JsonObject) -> str:
     return UNKNOWN_SERVICE
 
 
+@lru_cache(maxsize=1_024)
 def agent_id_from(name: str) -> str:
     """``name`` as an agent id; one that had to be changed ends in eight digits of its own digest."""
     made = _NO_ID_CHARACTER.sub("-", name)

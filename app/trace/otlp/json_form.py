@@ -24,6 +24,7 @@ from app.trace.otlp.span import (
     Rejected,
     Span,
     SpanError,
+    base64_text,
     check_id,
     check_text,
     double,
@@ -276,7 +277,7 @@ def _bytes(value: JsonValue, where: str) -> JsonValue:
         except ValueError:
             pass
         else:
-            return {"bytesValue": base64.b64encode(plain).decode()}
+            return {"bytesValue": base64_text(plain, where)}
     raise SpanError(f"{where}: bytesValue must be base64")
 
 

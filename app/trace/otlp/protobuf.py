@@ -5,7 +5,6 @@ The library's own ``MessageToDict`` writes ids as base64 and takes six times as 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from app.trace.otlp.span import (
     Rejected,
     Span,
     SpanError,
+    base64_text,
     check_id,
     check_text,
     double,
@@ -226,7 +226,7 @@ _SCALARS: Final[dict[str, Callable[[Any, str], JsonValue]]] = {
     "string_value": lambda value, key: _text(value.string_value, f"attribute {shown(key)}"),
     "bool_value": lambda value, _: value.bool_value,
     "double_value": lambda value, _: double(value.double_value),
-    "bytes_value": lambda value, _: {"bytesValue": base64.b64encode(value.bytes_value).decode()},
+    "bytes_value": lambda value, key: {"bytesValue": base64_text(value.bytes_value, key)},
 }
 
 

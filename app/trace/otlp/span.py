@@ -7,6 +7,7 @@ most ``MAX_NESTING`` levels. A span that breaks one is rejected by itself, with 
 
 from __future__ import annotations
 
+import base64
 import math
 from typing import Final
 
@@ -107,6 +108,15 @@ def check_id(hex_id: str, length: int, what: str) -> str:
     if hex_id in _ZEROS:
         raise SpanError(f"{what}: must not be all zero")
     return hex_id
+
+
+def base64_text(value: bytes, what: str) -> str:
+    """Bytes in base64.
+
+    Raises:
+        SpanError: they are longer than a string may be.
+    """
+    return check_text(base64.b64encode(value).decode(), what)
 
 
 def shown(key: str) -> str:

@@ -1,0 +1,214 @@
+"""Spans on record: what one OTLP request holds is posted, each span once, whatever is delivered again.
+
+Delivery is at least once: after any doubt the same spans come again, in the same request or in others, to
+this process or to another. A span's identity is (tenant, trace id, span id), kept unique by the table, and the
+hash of its content. The same again is left out; other content under the same id is recorded as a conflict,
+whole. An answer means that everything is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.chain.record import Draft
+from app.errors import BadRequestError, TrailsError, UnavailableError
+from app.guard.kinds import EVENT, TRACE
+from app.ledger.idempotency import Stamp
+from app.ledger.post import Entry, Receipt, SpansOnRecordError
+from app.principal import Grant, Permission, Principal, Role, grant
+from app.trace.otlp.fragments import (
+    AgentSpans,
+    SpanFragment,
+    TextNode,
+    conflict_event,
+    rejection_event,
+)
+from app.trace.otlp.node import content_hash, node_hashes
+from app.trace.otlp.span import Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from app.chain.strict import JsonObject, JsonValue
+    from app.ledger.ledger import Ledger
+    from app.ledger.on_record import OnRecord
+    from app.trace.span_key import SpanKey
+
+AGENTS_AT_ONCE: Final = 8
+"""Agents of one request whose spans are posted at the same time."""
+
+MAX_ROUNDS: Final = 8
+"""Times the rest of a fragment is posted again after some of its spans turned out to be on record."""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What became of the spans of one agent in one request: ``receipt`` is that of its last record."""
+
+    agent_id: str
+    receipt: Receipt | None
+    stored: int
+    known: int
+    conflicts: int
+    rejected: tuple[Rejected, ...]
+
+
+async def record_spans(
+    ledger: Ledger, principal: Principal, arranged: Mapping[str, AgentSpans], request_digest: str
+) -> list[Recorded]:
+    """Posts all spans of one request; returns when every one of them is committed or told of.
+
+    Args:
+        ledger: where to.
+        principal: who sent them; an agent's token reaches that agent alone, an operator's begins the chains
+            of agents that are new.
+        arranged: the spans by agent.
+        request_digest: SHA-256 of the request's body, for the record of spans that are rejected.
+
+    Raises:
+        QuarantinedError: a chain does not verify; the spans of other agents are stored.
+        UnavailableError: passing trouble; what is stored already is known when it comes again.
+    """
+    turn = asyncio.Semaphore(AGENTS_AT_ONCE)
+
+    async def record(agent_id: str, spans: AgentSpans) -> Recorded:
+        async with turn:
+            given = grant(principal, Permission.POST, agent_id)
+            if principal.role is Role.OPERATOR:
+                await ledger.observed(grant(principal, Permission.OBSERVE, agent_id))
+            return await _Recording(ledger, given).run(spans, request_digest)
+
+    # Each agent's spans are tried, whatever goes wrong with another's: the next delivery then has fewer left.
+    results = await asyncio.gather(
+        *(record(agent_id, spans) for agent_id, spans in arranged.items()), return_exceptions=True
+    )
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if isinstance(result, Recorded)]
+
+
+class _Recording:
+    """Posts what one request holds for one agent."""
+
+    def __init__(self, ledger: Ledger, given: Grant) -> None:
+        self._ledger = ledger
+        self._grant = given
+        self._receipts: list[Receipt] = []
+        self._events: list[Entry] = []
+        self._rejected: list[Rejected] = []
+        self._stored = self._known = self._conflicts = 0
+
+    async def run(self, spans: AgentSpans, request_digest: str) -> Recorded:
+        waiting: Sequence[SpanFragment] = spans.fragments
+        for _ in range(MAX_ROUNDS):
+            if not waiting:
+                break
+            waiting = await self._post(waiting)
+        if waiting:
+            raise UnavailableError("other senders keep sending the same spans; try again")
+        self._rejected += spans.rejected
+        if self._rejected:
+            payload = rejection_event(self._rejected, request_digest)
+            self._events.append(self._event(payload, request_digest))
+        await self._post_events()
+        agent_id = self._grant.agent_id or ""
+        last = max(self._receipts, key=lambda receipt: receipt.seq, default=None)
+        return Recorded(agent_id, last, self._stored, self._known, self._conflicts, tuple(self._rejected))
+
+    async def _post(self, fragments: Sequence[SpanFragment]) -> list[SpanFragment]:
+        """Posts fragments; returns what is to be posted again without the spans that are on record."""
+        results = await self._ledger.post(self._grant, [self._entry(fragment) for fragment in fragments])
+        again: list[SpanFragment] = []
+        for fragment, result in zip(fragments, results, strict=True):
+            if isinstance(result, Receipt):
+                self._receipts.append(result)
+                self._stored += len(fragment.nodes)
+            elif isinstance(result, SpansOnRecordError):
+                again += await self._without_known(fragment, result.known)
+            elif isinstance(result, BadRequestError):
+                again += self._apart(fragment, result)
+            else:
+                raise result
+        return again
+
+    async def _without_known(self, fragment: SpanFragment, known: tuple[SpanKey, ...]) -> list[SpanFragment]:
+        found = await self._ledger.spans_on_record(self._grant, known)
+        if missing := [key for key in known if key not in found]:
+            raise UnavailableError(f"{len(missing)} spans are on record and cannot be read yet; try again")
+        hashes = {id(place.record): node_hashes(place.record.payload) for place in found.values()}
+        for item in fragment.nodes:
+            if (place := found.get(item.key)) is not None:
+                self._settle(item, place, hashes[id(place.record)])
+        rest = fragment.without(frozenset(found))
+        return [] if rest is None else [rest]
+
+    def _settle(
+        self, item: TextNode, place: OnRecord, on_record: Mapping[tuple[JsonValue, JsonValue], str]
+    ) -> None:
+        """A span that is on record: nothing to store when it is the same, else a conflict to be recorded."""
+        later = content_hash(item.node.value)
+        if on_record.get((item.node.trace_id, item.node.span_id)) == later:
+            self._known += 1
+            if place.agent_id == self._grant.agent_id:
+                record = place.record
+                self._receipts.append(Receipt(place.agent_id, record.seq, record.hash, record.timestamp))
+            return
+        self._conflicts += 1
+        payload = conflict_event(item.node, place.agent_id, place.record.seq, place.record.hash)
+        self._events.append(self._event(payload, f"{item.node.trace_id}{item.node.span_id}{later}"))
+
+    def _apart(self, fragment: SpanFragment, error: BadRequestError) -> list[SpanFragment]:
+        """A fragment that no record can hold: each of its spans alone; the one at fault is rejected."""
+        if len(fragment.nodes) > 1:
+            return [SpanFragment(fragment.session_id, (item,)) for item in fragment.nodes]
+        [item] = fragment.nodes
+        self._rejected.append(Rejected(item.node.trace_id, item.node.span_id, "", str(error), {}))
+        return []
+
+    async def _post_events(self) -> None:
+        if not self._events:
+            return
+        for result in await self._ledger.post(self._grant, self._events):
+            if isinstance(result, TrailsError):
+                raise result
+            self._receipts.append(result)
+
+    def _entry(self, fragment: SpanFragment) -> Entry:
+        draft = Draft(
+            kind=TRACE,
+            payload=fragment.payload,
+            actor=self._grant.actor,
+            payload_text=fragment.payload_text,
+            within_limits=True,
+        )
+        return Entry(draft, spans=fragment.keys)
+
+    def _event(self, payload: JsonObject, identity: str) -> Entry:
+        """An event that is recorded once, however often what it tells of comes again."""
+        digest = hashlib.sha256(f"otlp/{payload['type']}\n{identity}".encode()).hexdigest()
+        return Entry(Draft(kind=EVENT, payload=payload, actor=self._grant.actor), Stamp(digest, digest))
+
+
+def message_of(recorded: Iterable[Recorded]) -> str:
+    """What the sender is told beside the counts: which spans were not stored, and why; empty if all were."""
+    parts: list[str] = []
+    rejected = [item for result in recorded for item in result.rejected]
+    for item in rejected[:MAX_TOLD]:
+        named = f"{item.trace_id or '(no trace id)'}/{item.span_id or '(no span id)'}"
+        parts.append(f"span {named} {item.name!r}: {item.reason}")
+    if len(rejected) > MAX_TOLD:
+        parts.append(f"and {len(rejected) - MAX_TOLD} more")
+    conflicts = sum(result.conflicts for result in recorded)
+    if conflicts:
+        parts.append(
+            f"{conflicts} spans are on record with other content; what came now is recorded as a conflict"
+        )
+    return "; ".join(parts)
+
+
+MAX_TOLD: Final = 20
+"""Rejected spans that an answer names."""
