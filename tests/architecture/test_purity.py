@@ -7,6 +7,8 @@ a condition or a function.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +78,13 @@ MAY_NOT_IMPORT = {
     "app/client": {"db", "app.ledger", "app.http", "app.console", "app.cli", "app.asgi"},
 }
 """Arrows that would point back."""
+
+EXCEPTIONS = {
+    # The guard for programs beside the database is a client by what it offers, a server by what it needs. It
+    # imports the ledger in functions only, so that importing the client never needs the server's packages.
+    "app/client/in_process.py": {"app.ledger"},
+}
+"""What one file alone may import all the same."""
 
 IMPORTERS_OF_HTTP = ("app/asgi.py", "app/cli/", "app/http/", "app/console/")
 
@@ -165,9 +174,27 @@ def test_imports_point_in_one_direction(folder: str) -> None:
         f"{_name(path)}: {module}"
         for path in _files(folder)
         for module in _imports(path)
-        if _below(module, MAY_NOT_IMPORT[folder])
+        if _below(module, MAY_NOT_IMPORT[folder]) and not _below(module, EXCEPTIONS.get(_name(path), set()))
     }
     assert wrong == set()
+
+
+def test_the_client_needs_nothing_of_the_server_to_be_imported() -> None:
+    """Neither our packages for servers nor an agent framework, except in the adapter that is for it."""
+    modules = [_name(path).removesuffix(".py").replace("/", ".") for path in _files("app/client")]
+    light = [name for name in modules if ".adapters." not in name]
+    program = f"""
+import importlib, sys
+for name in {light!r}:
+    importlib.import_module(name.removesuffix(".__init__"))
+heavy = {{"asyncpg", "sqlalchemy", "litestar", "langchain", "pydantic_ai", "agents", "mcp"}}
+ours = {{name for name in sys.modules if name == "db" or name.startswith("app.ledger")}}
+print(sorted(heavy & set(sys.modules) | ours))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"
 
 
 def test_only_the_outermost_code_imports_http() -> None:
