@@ -9,6 +9,7 @@ the rest of the client.
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 from uuid import UUID
@@ -68,7 +69,7 @@ class Guard(Gate):
         attempts: int = ATTEMPTS,
         pool_size: int = POOL_SIZE,
     ) -> Self:
-        """Opens the ledger and looks that everything is as it must be.
+        """Opens the ledger and looks that everything is as it must be. Without a loop: ``asyncio.run`` it.
 
         Args:
             database_url: of the service's role, ``trails_app``.
@@ -125,6 +126,7 @@ class LedgerBackend:
             secrets = Secrets(operator_token="", master_key=settings.master_key)
             ledger = await stack.enter_async_context(connect(settings, secrets))
             tenant_id = await _tenant_id(ledger, tenant)
+            await ledger.public_key(tenant_id)  # that it exists, and that its keys open
             tokens = Tokens(settings.master_key, "", tenant_id)
             principal = tokens.authenticate(f"Bearer {tokens.issue(tenant_id, agent)}".encode())
             return cls(ledger, stack.pop_all(), principal)
@@ -207,8 +209,9 @@ def _settings(database_url: str, master_key: bytes | str | None, pool_size: int)
     )
 
     here = settings_of_this_process() if master_key is None else Settings()
-    key = bytes.fromhex(master_key) if isinstance(master_key, str) else master_key
-    key = key or master_key_at_hand(here)
+    key = master_key_at_hand(here) if master_key is None else master_key
+    if isinstance(key, str):
+        key = bytes.fromhex(key) if re.fullmatch(r"[0-9a-fA-F]{64}", key) else None
     if key is None or len(key) != 32:
         raise StartupError(
             "no master key of 32 bytes: give master_key=…, or TRAILS_MASTER_KEY, or TRAILS_DATA_DIR with "
