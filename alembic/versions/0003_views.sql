@@ -51,22 +51,30 @@ BEGIN
 END
 $$;
 
--- A JSON number that sums and averages can hold; JSONB itself takes numbers of 131,072 digits.
+-- A JSON number that sums and averages can hold; JSONB itself takes numbers of 131,072 digits. Here and below
+-- in PL/pgSQL, since an inlined body would take the value out of its document once for each mention.
 CREATE FUNCTION trails.number_v1(value jsonb) RETURNS numeric
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT CASE WHEN jsonb_typeof(value) = 'number'
-                THEN CASE WHEN abs(value::numeric) < 1e309 THEN value::numeric END END
+BEGIN
+    IF jsonb_typeof(value) = 'number' THEN
+        RETURN CASE WHEN abs(value::numeric) < 1e309 THEN value::numeric END;
+    END IF;
+    RETURN NULL;
+END
 $$;
 
 -- A JSON number that counts something: whole, not negative, at most 2^63-1.
 CREATE FUNCTION trails.count_v1(value jsonb) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT CASE WHEN jsonb_typeof(value) = 'number'
-                THEN CASE WHEN value::numeric BETWEEN 0 AND 9223372036854775807
-                               AND value::numeric = trunc(value::numeric)
-                          THEN value::numeric::bigint END END
+BEGIN
+    IF jsonb_typeof(value) = 'number' THEN
+        RETURN CASE WHEN value::numeric BETWEEN 0 AND 9223372036854775807 AND value::numeric = trunc(value::numeric)
+                    THEN value::numeric::bigint END;
+    END IF;
+    RETURN NULL;
+END
 $$;
 
 -- Nanoseconds since 1970 as OpenTelemetry writes them: a decimal string or a number; 0 means unknown.
@@ -93,6 +101,82 @@ BEGIN
 END
 $$;
 
+-- ------------------------------------------------------------------- what the metadata of a node say
+
+CREATE FUNCTION trails.input_tokens_v1(metadata jsonb) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+DECLARE
+    tokens jsonb := metadata -> 'tokens';
+BEGIN
+    RETURN trails.count_v1(coalesce(tokens -> 'input', tokens -> 'prompt', tokens -> 'input_tokens',
+                                    tokens -> 'prompt_tokens'));
+END
+$$;
+
+CREATE FUNCTION trails.output_tokens_v1(metadata jsonb) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+DECLARE
+    tokens jsonb := metadata -> 'tokens';
+BEGIN
+    RETURN trails.count_v1(coalesce(tokens -> 'output', tokens -> 'completion', tokens -> 'output_tokens',
+                                    tokens -> 'completion_tokens'));
+END
+$$;
+
+-- One number, a stated total, or the sum of what was read and written.
+CREATE FUNCTION trails.total_tokens_v1(metadata jsonb) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+DECLARE
+    tokens jsonb := metadata -> 'tokens';
+    stated bigint;
+    input  numeric;
+    output numeric;
+BEGIN
+    IF jsonb_typeof(tokens) = 'number' THEN
+        RETURN trails.count_v1(tokens);
+    END IF;
+    stated := trails.count_v1(coalesce(tokens -> 'total', tokens -> 'total_tokens'));
+    IF stated IS NOT NULL THEN
+        RETURN stated;
+    END IF;
+    input := trails.input_tokens_v1(metadata);
+    output := trails.output_tokens_v1(metadata);
+    RETURN trails.count_v1(to_jsonb(coalesce(input + output, input, output)));
+END
+$$;
+
+CREATE FUNCTION trails.started_at_v1(metadata jsonb) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN coalesce(trails.instant_v1(metadata ->> 'timestamp'),
+                    trails.unix_nano_v1(metadata -> 'start_time_unix_nano'));
+END
+$$;
+
+CREATE FUNCTION trails.ended_at_v1(metadata jsonb) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+DECLARE
+    ended  timestamptz := trails.unix_nano_v1(metadata -> 'end_time_unix_nano');
+    millis numeric;
+BEGIN
+    IF ended IS NULL THEN
+        millis := trails.number_v1(metadata -> 'duration_ms');
+        -- Thirty years, so that no sum leaves the range of a timestamp.
+        IF millis BETWEEN 0 AND 1e12 THEN
+            ended := trails.started_at_v1(metadata) + make_interval(secs => (millis / 1000)::double precision);
+        END IF;
+    END IF;
+    RETURN ended;
+END
+$$;
+
+-- ---------------------------------------------------------------------------------------------- records
+
 -- A text as JSONB; NULL where it is none. For chain_check, which reads what somebody may have written by hand.
 CREATE FUNCTION trails.json_v1(written text) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE PARALLEL UNSAFE
@@ -109,16 +193,17 @@ CREATE FUNCTION trails.nodes_v1(trace_data jsonb) RETURNS TABLE (node jsonb, "po
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT x.node, x."position"
-      FROM jsonb_array_elements(jsonb_path_query_array(trace_data, 'lax $.trace_tree[*]'))
-               WITH ORDINALITY AS x (node, "position")
+      FROM jsonb_path_query(trace_data, 'lax $.trace_tree[*]') WITH ORDINALITY AS x (node, "position")
 $$;
 
 -- -------------------------------------------------------------------------------------------- the nodes
 
 -- One row a node of a chain's part of a session: its latest sending, but what the guard wrote (an outcome, a
--- denial, a rejection) stands before whatever was posted under the same node_id, in whichever order. Of the
--- guard's own only an outcome "unknown" can be followed by another, so that only there a later one is looked
--- for. No UNION and no window: a filter on time, session or chain, also one by a join, reaches the index.
+-- denial, a rejection) stands before whatever was posted under the same node_id, in whichever order. So a
+-- posted node is left out when a later record of its session and chain, or one of the guard's, holds its id.
+-- That is asked once a record, and answered by the index alone where the session has no other record. Of the
+-- guard's own records only an outcome "unknown" can be followed by another. Neither a UNION nor a window
+-- nor a join of all with all: a filter on time, session or chain, also one by a join, reaches the index.
 CREATE FUNCTION trails.trace_nodes_v1() RETURNS TABLE (
     tenant_id uuid, agent_id text, session_id uuid, node_id text, parent_id text, node_type text, name text,
     status text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb, started_at timestamptz,
@@ -140,25 +225,20 @@ AS $$
            x.node -> 'inputs',
            x.node -> 'outputs',
            x.node -> 'metadata',
-           at.started,
-           coalesce(trails.unix_nano_v1(x.node -> 'metadata' -> 'end_time_unix_nano'),
-                    CASE WHEN m.duration_ms BETWEEN 0 AND 1e12
-                         THEN at.started + make_interval(secs => (m.duration_ms / 1000)::double precision) END),
-           m.duration_ms,
+           trails.started_at_v1(x.node -> 'metadata'),
+           trails.ended_at_v1(x.node -> 'metadata'),
+           trails.number_v1(x.node -> 'metadata' -> 'duration_ms'),
            x.node -> 'metadata' ->> 'model',
-           m.input_tokens,
-           m.output_tokens,
-           coalesce(m.total_tokens,
-                    CASE WHEN coalesce(m.input_tokens, m.output_tokens) IS NOT NULL
-                         THEN trails.count_v1(to_jsonb(coalesce(m.input_tokens, 0)::numeric
-                                                       + coalesce(m.output_tokens, 0))) END),
+           trails.input_tokens_v1(x.node -> 'metadata'),
+           trails.output_tokens_v1(x.node -> 'metadata'),
+           trails.total_tokens_v1(x.node -> 'metadata'),
            trails.number_v1(x.node -> 'metadata' -> 'cost'),
-           CASE WHEN t.kind IN ('outcome', 'action_denied', 'action_rejected')
-                THEN t.trace_data ->> 'action_id' END,
+           CASE WHEN t.kind IN ('outcome', 'action_denied', 'action_rejected') THEN t.trace_data ->> 'action_id' END,
            t.created_at,
-           at.started - t.created_at,
-           at.started > t.created_at + interval '5 minutes' OR at.started < t.created_at - interval '24 hours',
-           s.sendings,
+           trails.started_at_v1(x.node -> 'metadata') - t.created_at,
+           trails.started_at_v1(x.node -> 'metadata')
+               NOT BETWEEN t.created_at - interval '24 hours' AND t.created_at + interval '5 minutes',
+           coalesce(trails.count_v1(s.counts -> lower(x.node ->> 'node_id')), 1),
            x."position",
            t.kind,
            t.log_uuid,
@@ -167,42 +247,47 @@ AS $$
            t.id,
            t.trace_data
       FROM trails.agent_audit_trails AS t
-     CROSS JOIN LATERAL trails.nodes_v1(t.trace_data) AS x
-     CROSS JOIN LATERAL (SELECT coalesce(trails.instant_v1(x.node -> 'metadata' ->> 'timestamp'),
-                                         trails.unix_nano_v1(x.node -> 'metadata' -> 'start_time_unix_nano'))
-                                AS started) AS at
-     CROSS JOIN LATERAL (SELECT x.node -> 'metadata' -> 'tokens' AS tokens) AS k
      CROSS JOIN LATERAL (
-           SELECT trails.number_v1(x.node -> 'metadata' -> 'duration_ms') AS duration_ms,
-                  coalesce(trails.count_v1(k.tokens -> 'input'), trails.count_v1(k.tokens -> 'prompt'),
-                           trails.count_v1(k.tokens -> 'input_tokens'),
-                           trails.count_v1(k.tokens -> 'prompt_tokens')) AS input_tokens,
-                  coalesce(trails.count_v1(k.tokens -> 'output'), trails.count_v1(k.tokens -> 'completion'),
-                           trails.count_v1(k.tokens -> 'output_tokens'),
-                           trails.count_v1(k.tokens -> 'completion_tokens')) AS output_tokens,
-                  coalesce(trails.count_v1(k.tokens), trails.count_v1(k.tokens -> 'total'),
-                           trails.count_v1(k.tokens -> 'total_tokens')) AS total_tokens) AS m
-      -- The planner leaves this join out when nobody asks for the count.
-      LEFT JOIN (SELECT r.tenant_id, r.log_uuid, r.session_id, lower(y.node ->> 'node_id') AS node_id,
-                        r.kind IN ('outcome', 'action_denied', 'action_rejected') AS guarded,
-                        count(*) AS sendings
-                   FROM trails.agent_audit_trails AS r CROSS JOIN LATERAL trails.nodes_v1(r.trace_data) AS y
-                  GROUP BY 1, 2, 3, 4, 5) AS s
-        ON s.tenant_id = t.tenant_id AND s.log_uuid = t.log_uuid AND s.session_id = t.session_id
-           AND s.node_id = lower(x.node ->> 'node_id')
-           AND s.guarded = (t.kind IN ('outcome', 'action_denied', 'action_rejected'))
-     WHERE NOT EXISTS (
-           SELECT FROM trails.agent_audit_trails AS l CROSS JOIN LATERAL trails.nodes_v1(l.trace_data) AS y
-            WHERE l.tenant_id = t.tenant_id AND l.session_id = t.session_id AND l.log_uuid = t.log_uuid
-              AND (l.seq > t.seq OR l.kind IN ('outcome', 'action_denied', 'action_rejected'))
-              AND t.kind NOT IN ('outcome', 'action_denied', 'action_rejected')
-              AND lower(y.node ->> 'node_id') = lower(x.node ->> 'node_id'))
+           SELECT CASE WHEN t.kind NOT IN ('outcome', 'action_denied', 'action_rejected') THEN (
+                  SELECT jsonb_object_agg(lower(y.node ->> 'node_id'), true)
+                    FROM trails.agent_audit_trails AS l CROSS JOIN LATERAL trails.nodes_v1(l.trace_data) AS y
+                   WHERE l.tenant_id = t.tenant_id AND l.session_id = t.session_id AND l.log_uuid = t.log_uuid
+                     AND (l.seq > t.seq OR l.kind IN ('outcome', 'action_denied', 'action_rejected'))
+                     AND y.node ->> 'node_id' IS NOT NULL) END AS ids
+           OFFSET 0) AS replaced
+     CROSS JOIN LATERAL trails.nodes_v1(t.trace_data) AS x
+      -- The planner leaves this out when nobody asks for the count.
+      LEFT JOIN LATERAL (
+           SELECT jsonb_object_agg(c.node_id, c.sendings) AS counts
+             FROM (SELECT lower(y.node ->> 'node_id') AS node_id, count(*) AS sendings
+                     FROM trails.agent_audit_trails AS r CROSS JOIN LATERAL trails.nodes_v1(r.trace_data) AS y
+                    WHERE r.tenant_id = t.tenant_id AND r.session_id = t.session_id AND r.log_uuid = t.log_uuid
+                      AND t.kind NOT IN ('outcome', 'action_denied', 'action_rejected') AND r.kind NOT IN ('outcome', 'action_denied', 'action_rejected')
+                      AND y.node ->> 'node_id' IS NOT NULL
+                    GROUP BY 1) AS c) AS s ON true
+     WHERE (replaced.ids ? lower(x.node ->> 'node_id')) IS NOT TRUE
        AND (t.kind <> 'outcome' OR t.trace_data ->> 'status' IS DISTINCT FROM 'unknown'
             OR NOT EXISTS (
                SELECT FROM trails.agent_audit_trails AS o
                 WHERE o.tenant_id = t.tenant_id AND o.log_uuid = t.log_uuid AND o.seq > t.seq
                   AND o.kind = 'outcome' AND o.trace_data ->> 'action_id' = t.trace_data ->> 'action_id'
                OFFSET 0))
+$$;
+
+-- The same choice for one session as a whole: read once, whatever its length.
+CREATE FUNCTION trails.session_nodes_v1(tenant uuid, session uuid) RETURNS TABLE (
+    agent_id text, log_uuid uuid, seq bigint, kind text, recorded_at timestamptz, "position" bigint,
+    node_id text, parent_id text, node_type text, name text, status text, metadata jsonb, guarded boolean)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT DISTINCT ON (t.log_uuid, coalesce(lower(x.node ->> 'node_id'), t.seq || '/' || x."position"))
+           t.agent_id, t.log_uuid, t.seq, t.kind, t.created_at, x."position", lower(x.node ->> 'node_id'),
+           lower(x.node ->> 'parent_id'), x.node ->> 'node_type', x.node ->> 'name',
+           x.node -> 'outputs' ->> 'status', x.node -> 'metadata', t.kind IN ('outcome', 'action_denied', 'action_rejected')
+      FROM trails.agent_audit_trails AS t CROSS JOIN LATERAL trails.nodes_v1(t.trace_data) AS x
+     WHERE t.tenant_id = tenant AND t.session_id = session
+     ORDER BY t.log_uuid, coalesce(lower(x.node ->> 'node_id'), t.seq || '/' || x."position"),
+              t.kind IN ('outcome', 'action_denied', 'action_rejected') DESC, t.seq DESC, x."position" DESC
 $$;
 
 CREATE FUNCTION trails.tool_calls_v1() RETURNS TABLE (
@@ -245,27 +330,31 @@ AS $$
        AND c.trace_data @> '{"trace_tree": [{"outputs": {"status": "failed"}, "node_type": "TOOL_CALL"}]}'::jsonb
 $$;
 
--- What came after a failed call to put it right: a SELF_CORRECTION node, or the same tool called again, below
--- the failed call or later under the same parent. Two times of the callers' clock decide what is later, else
--- the order of the records.
+-- What came after a failed call of a session to put it right: a SELF_CORRECTION node, or the same tool called
+-- again, below the failed call or later under the same parent. Two times of the callers' clock decide what is
+-- later, else the order of the records.
 CREATE FUNCTION trails.corrections_v1() RETURNS TABLE (
     tenant_id uuid, session_id uuid, agent_id text, failed_node_id text, tool text, error text,
-    failed_at timestamptz, relation text, correction_node_id text, correction_type text, correction_name text,
-    correction_status text, correction_at timestamptz, correction_agent_id text)
+    failed_at timestamptz, recorded_at timestamptz, relation text, correction_node_id text,
+    correction_type text, correction_name text, correction_status text, correction_at timestamptz,
+    correction_agent_id text)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT f.tenant_id, f.session_id, f.agent_id, f.node_id, f.tool, f.error,
-           coalesce(f.started_at, f.recorded_at),
+           coalesce(f.started_at, f.recorded_at), f.recorded_at,
            CASE WHEN c.parent_id = f.node_id THEN 'child' ELSE 'sibling' END,
-           c.node_id, c.node_type, c.name, c.status, coalesce(c.started_at, c.recorded_at), c.agent_id
+           c.node_id, c.node_type, c.name, c.status,
+           coalesce(trails.started_at_v1(c.metadata), c.recorded_at), c.agent_id
       FROM trails.failed_tool_calls_v1() AS f
-      JOIN trails.trace_nodes_v1() AS c ON c.tenant_id = f.tenant_id AND c.session_id = f.session_id
-     WHERE c.node_id <> f.node_id
+     CROSS JOIN LATERAL trails.session_nodes_v1(f.tenant_id, f.session_id) AS c
+     WHERE f.session_id <> f.log_uuid
+       AND c.node_id <> f.node_id
        AND c.metadata ->> 'nested_in' IS NULL
        AND (c.node_type = 'SELF_CORRECTION' OR c.node_type = 'TOOL_CALL' AND c.name = f.tool)
        AND (c.parent_id = f.node_id
             OR c.parent_id = f.parent_id
-               AND CASE WHEN c.started_at <> f.started_at THEN c.started_at > f.started_at
+               AND CASE WHEN trails.started_at_v1(c.metadata) <> f.started_at
+                        THEN trails.started_at_v1(c.metadata) > f.started_at
                         WHEN c.log_uuid = f.log_uuid THEN (c.seq, c."position") > (f.seq, f."position")
                         ELSE c.recorded_at > f.recorded_at END)
 $$;
@@ -289,9 +378,8 @@ AS $$
            WITH RECURSIVE node AS MATERIALIZED (
                SELECT row_number() OVER (ORDER BY n.recorded_at, n.log_uuid, n.seq, n."position") AS number,
                       n.agent_id, n.node_id, n.parent_id, n.node_type, n.name, n.status, n.log_uuid, n.seq,
-                      n.kind IN ('outcome', 'action_denied', 'action_rejected') AS guarded
-                 FROM trails.trace_nodes_v1() AS n
-                WHERE n.tenant_id = f.tenant_id AND n.session_id = f.session_id
+                      n.guarded
+                 FROM trails.session_nodes_v1(f.tenant_id, f.session_id) AS n
            ), linked AS MATERIALIZED (
                -- Two chains may have sent the parent: its own chain's first, then the guard's.
                SELECT DISTINCT ON (c.number) c.*, a.number AS above
@@ -339,17 +427,24 @@ AS $$
            SELECT count(*) AS nodes,
                   count(*) FILTER (WHERE call) AS tool_calls,
                   count(*) FILTER (WHERE call AND t.status = 'failed') AS failed_tool_calls,
-                  coalesce(sum(t.input_tokens) FILTER (WHERE own), sum(t.input_tokens)) AS input_tokens,
-                  coalesce(sum(t.output_tokens) FILTER (WHERE own), sum(t.output_tokens)) AS output_tokens,
-                  coalesce(sum(t.total_tokens) FILTER (WHERE own), sum(t.total_tokens)) AS total_tokens,
-                  coalesce(sum(t.cost) FILTER (WHERE own), sum(t.cost)) AS cost,
-                  min(t.started_at) AS started_at,
-                  max(t.ended_at) AS ended_at,
+                  coalesce(sum(c.input) FILTER (WHERE c.own), sum(c.input)) AS input_tokens,
+                  coalesce(sum(c.output) FILTER (WHERE c.own), sum(c.output)) AS output_tokens,
+                  coalesce(sum(c.total) FILTER (WHERE c.own), sum(c.total)) AS total_tokens,
+                  coalesce(sum(c.cost) FILTER (WHERE c.own), sum(c.cost)) AS cost,
+                  min(c.started_at) AS started_at,
+                  max(c.ended_at) AS ended_at,
                   coalesce(bool_or(t.node_type = 'OUTPUT'), false) AS has_output
-             FROM trails.trace_nodes_v1() AS t
+             FROM trails.session_nodes_v1(f.tenant_id, f.session_id) AS t
+            -- Once a node: each of these is mentioned twice above.
             CROSS JOIN LATERAL (SELECT t.node_type IS DISTINCT FROM 'AGENT' AS own,
-                                       t.node_type = 'TOOL_CALL' AND t.metadata ->> 'nested_in' IS NULL AS call) AS c
-            WHERE t.tenant_id = f.tenant_id AND t.session_id = f.session_id) AS n ON true
+                                       t.node_type = 'TOOL_CALL' AND t.metadata ->> 'nested_in' IS NULL AS call,
+                                       trails.input_tokens_v1(t.metadata) AS input,
+                                       trails.output_tokens_v1(t.metadata) AS output,
+                                       trails.total_tokens_v1(t.metadata) AS total,
+                                       trails.number_v1(t.metadata -> 'cost') AS cost,
+                                       trails.started_at_v1(t.metadata) AS started_at,
+                                       trails.ended_at_v1(t.metadata) AS ended_at
+                                OFFSET 0) AS c) AS n ON true
       LEFT JOIN LATERAL (
            SELECT max(t.depth) AS depth, count(*) FILTER (WHERE t.orphan) AS orphans
              FROM trails.session_paths_v1() AS t
@@ -579,8 +674,8 @@ COMMENT ON COLUMN trails.trace_nodes.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
 COMMENT ON COLUMN trails.trace_nodes.sendings IS
-    'How often its chain sent this node to the session (of a guarded action: how often the guard wrote '
-    'it). Counting reads the whole session, and all of the tenant''s without a filter on session_id.';
+    'How often its chain sent this node to the session; of a node that the guard wrote always 1. Counting'
+    ' reads all of the session once more for each of its records.';
 COMMENT ON COLUMN trails.trace_nodes."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.trace_nodes.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
@@ -641,8 +736,8 @@ COMMENT ON COLUMN trails.tool_calls.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
 COMMENT ON COLUMN trails.tool_calls.sendings IS
-    'How often its chain sent this node to the session (of a guarded action: how often the guard wrote '
-    'it). Counting reads the whole session, and all of the tenant''s without a filter on session_id.';
+    'How often its chain sent this node to the session; of a node that the guard wrote always 1. Counting'
+    ' reads all of the session once more for each of its records.';
 COMMENT ON COLUMN trails.tool_calls."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.tool_calls.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
@@ -704,8 +799,8 @@ COMMENT ON COLUMN trails.failed_tool_calls.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
 COMMENT ON COLUMN trails.failed_tool_calls.sendings IS
-    'How often its chain sent this node to the session (of a guarded action: how often the guard wrote '
-    'it). Counting reads the whole session, and all of the tenant''s without a filter on session_id.';
+    'How often its chain sent this node to the session; of a node that the guard wrote always 1. Counting'
+    ' reads all of the session once more for each of its records.';
 COMMENT ON COLUMN trails.failed_tool_calls."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.failed_tool_calls.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
@@ -716,13 +811,13 @@ COMMENT ON COLUMN trails.failed_tool_calls.hash IS 'The record''s hash, 64 hex d
 COMMENT ON COLUMN trails.failed_tool_calls.record_id IS 'id of the record in agent_audit_trails.';
 
 CREATE VIEW trails.corrections WITH (security_invoker = true) AS
-    SELECT v.tenant_id, v.session_id, v.agent_id, v.failed_node_id, v.tool, v.error, v.failed_at, v.relation,
-           v.correction_node_id, v.correction_type, v.correction_name, v.correction_status, v.correction_at,
-           v.correction_agent_id
+    SELECT v.tenant_id, v.session_id, v.agent_id, v.failed_node_id, v.tool, v.error, v.failed_at,
+           v.recorded_at, v.relation, v.correction_node_id, v.correction_type, v.correction_name,
+           v.correction_status, v.correction_at, v.correction_agent_id
       FROM trails.corrections_v1() AS v;
 COMMENT ON VIEW trails.corrections IS
-    'Failed calls with what came after to put them right: a SELF_CORRECTION node or the same tool again, '
-    'below the failed call or later under the same parent. One row a pair.';
+    'Failed calls of sessions with what came after to put them right: a SELF_CORRECTION node or the same '
+    'tool again, below the failed call or later under the same parent. One row a pair.';
 COMMENT ON COLUMN trails.corrections.tenant_id IS 'Whose row it is.';
 COMMENT ON COLUMN trails.corrections.session_id IS 'The session of both nodes.';
 COMMENT ON COLUMN trails.corrections.agent_id IS 'The agent whose call failed.';
@@ -731,6 +826,8 @@ COMMENT ON COLUMN trails.corrections.tool IS 'The tool''s name, exactly as calle
 COMMENT ON COLUMN trails.corrections.error IS 'Why the call failed.';
 COMMENT ON COLUMN trails.corrections.failed_at IS
     'When the failed call began by the sender''s clock, else when it was recorded.';
+COMMENT ON COLUMN trails.corrections.recorded_at IS
+    'Time of the failed call''s record, by the server''s clock: filter by this.';
 COMMENT ON COLUMN trails.corrections.relation IS
     'child (below the failed call) or sibling (later under the same parent).';
 COMMENT ON COLUMN trails.corrections.correction_node_id IS 'node_id of the correcting node.';
@@ -942,8 +1039,10 @@ GRANT SELECT ON trails.trace_nodes, trails.tool_calls, trails.failed_tool_calls,
                 trails.agents_status, trails.chain_check
     TO trails_app, trails_auditor;
 GRANT EXECUTE ON FUNCTION trails.instant_v1(text), trails.number_v1(jsonb), trails.count_v1(jsonb),
-    trails.unix_nano_v1(jsonb), trails.json_v1(text), trails.nodes_v1(jsonb), trails.trace_nodes_v1(),
-    trails.tool_calls_v1(), trails.failed_tool_calls_v1(), trails.corrections_v1(), trails.session_paths_v1(),
-    trails.sessions_v1(), trails.actions_v1(), trails.approvals_v1(), trails.scars_v1(),
-    trails.agents_status_v1(), trails.chain_check_v1()
+    trails.unix_nano_v1(jsonb), trails.input_tokens_v1(jsonb), trails.output_tokens_v1(jsonb),
+    trails.total_tokens_v1(jsonb), trails.started_at_v1(jsonb), trails.ended_at_v1(jsonb),
+    trails.json_v1(text), trails.nodes_v1(jsonb), trails.trace_nodes_v1(),
+    trails.session_nodes_v1(uuid, uuid), trails.tool_calls_v1(), trails.failed_tool_calls_v1(),
+    trails.corrections_v1(), trails.session_paths_v1(), trails.sessions_v1(), trails.actions_v1(),
+    trails.approvals_v1(), trails.scars_v1(), trails.agents_status_v1(), trails.chain_check_v1()
     TO trails_app, trails_auditor;
