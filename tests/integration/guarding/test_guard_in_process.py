@@ -206,7 +206,6 @@ async def test_tenants_by_slug_and_by_id(database: Database, caller: Caller) -> 
 
 async def test_opening_refuses_what_cannot_work(database: Database, caller: Caller) -> None:
     del caller
-    before = threading.active_count()
     with pytest.raises(NotFoundError, match="tenant"):
         await Guard.open(database.app_url, "nobody", AGENT, master_key=MASTER_KEY)
     with pytest.raises(NotFoundError, match="tenant"):
@@ -218,7 +217,7 @@ async def test_opening_refuses_what_cannot_work(database: Database, caller: Call
             await Guard.open(database.app_url, "default", AGENT, master_key=short)
     with pytest.raises(StartupError):
         await Guard.open(database.admin_url, "default", AGENT, master_key=MASTER_KEY)
-    assert threading.active_count() == before
+    assert "trails-guard" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_an_agent_that_does_not_exist_is_denied(database: Database, caller: Caller) -> None:
