@@ -52,6 +52,7 @@ class Fixed(msgspec.Struct, frozen=True):
     lines: tuple[tuple[int, ...], ...]
     """Ids of the entries of each line; a whole request has one line with one entry."""
     attempts: int = 0
+    """How often it was sent, the present attempt included."""
 
     @property
     def entries(self) -> int:

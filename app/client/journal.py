@@ -231,10 +231,11 @@ class Journal:
             )
             return fixed
 
-    def count_attempt(self) -> None:
-        """Counts one more attempt to send the fixed request."""
+    def count_attempt(self, fixed: Fixed) -> Fixed:
+        """Counts the attempt to send the fixed request that is about to be made."""
         with self._transaction() as connection:
             connection.execute("UPDATE fixed SET attempts = attempts + 1")
+        return msgspec.structs.replace(fixed, attempts=fixed.attempts + 1)
 
     def settle(self, outcome: Settled) -> None:
         """Takes out what the service has, sets aside what it refused; the fixed request is over."""

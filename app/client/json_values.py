@@ -84,6 +84,8 @@ class Limits(msgspec.Struct, frozen=True):
 
     string_bytes: int = 1024 * 1024
     """UTF-8 bytes of one string, as the service counts them."""
+    characters: int = 8 * 1024 * 1024
+    """Of all strings and keys together: more than a node may have, and few enough to look at each."""
     values: int = 50_000
     """Values in all; the service takes 400,000 in one request."""
     depth: int = 100
@@ -158,6 +160,7 @@ class _Conversion:
         self._limits = limits
         self._as_text = as_text
         self._left = limits.values
+        self._characters_left = limits.characters
         self._inside: set[int] = set()
 
     def convert(self, value: object, depth: int) -> JsonValue:
@@ -165,7 +168,7 @@ class _Conversion:
         self._left -= 1
         kind = type(value)
         if kind is str:
-            return self._as_text(value, self._limits.string_bytes)  # type: ignore[arg-type]  # as compared
+            return self._text(value)  # type: ignore[arg-type]  # as compared
         if kind in _AS_IT_IS:
             return value  # type: ignore[return-value]  # a bool or None
         try:
@@ -182,7 +185,7 @@ class _Conversion:
             case enum.Enum():
                 return self.convert(value.value, depth + 1) if depth < self._limits.depth else repr(value)
             case str():
-                return self._as_text(str.__str__(value), self._limits.string_bytes)
+                return self._text(str.__str__(value))
             case int():
                 return _integer(int.__int__(value))
             case float():
@@ -192,12 +195,18 @@ class _Conversion:
             case dt.timedelta():
                 return str(_ENCODER.encode(value), "ascii").strip('"')
             case UUID() | Decimal() | Fraction() | complex() | PurePath():
-                return self._as_text(str(value), self._limits.string_bytes)
+                return self._text(str(value))
             case bytes() | bytearray() | memoryview():
                 return self._bytes(bytes(value))
             case type():
                 return qualified_name(value)
         return self._container(value, depth)
+
+    def _text(self, value: str, most: int | None = None) -> str:
+        most = self._limits.string_bytes if most is None else min(most, self._limits.string_bytes)
+        found = self._as_text(value, max(0, min(most, self._characters_left)))
+        self._characters_left -= len(found)
+        return found
 
     def _container(self, value: object, depth: int) -> JsonValue:
         if id(value) in self._inside:
@@ -241,7 +250,7 @@ class _Conversion:
 
     def _described(self, value: object, describe: Callable[[object], str]) -> str:
         try:
-            return self._as_text(describe(value), min(MAX_REPR_BYTES, self._limits.string_bytes))
+            return self._text(describe(value), MAX_REPR_BYTES)
         except Exception as error:  # noqa: BLE001  as in convert
             return f"{MORE}[{type(value).__name__} whose {describe.__name__} fails: {type(error).__name__}]"
 
@@ -267,13 +276,15 @@ class _Conversion:
 
     def _key(self, key: object, depth: int) -> str:
         if type(key) is str:
-            return self._as_text(key, self._limits.string_bytes)
+            return self._text(key)
         name = self.convert(key, depth)
         return name if isinstance(name, str) else str(_ENCODER.encode(name), "utf-8")
 
     def _bytes(self, value: bytes) -> JsonValue:
-        most = self._limits.string_bytes * 3 // 4
-        result: dict[str, JsonValue] = {"base64": base64.b64encode(value[:most]).decode()}
+        most = max(0, min(self._limits.string_bytes, self._characters_left)) * 3 // 4
+        encoded = base64.b64encode(value[:most]).decode()
+        self._characters_left -= len(encoded)
+        result: dict[str, JsonValue] = {"base64": encoded}
         if len(value) > most:
             result[MORE] = f"{MORE}[cut: {len(value)} bytes in all]"
         return result

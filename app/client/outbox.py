@@ -164,6 +164,7 @@ class Outbox:
         self._trouble: str | None = None
         self._limit = MAX_BATCH_NODES
         self._held: list[Journal] = []
+        self._last = Report(0)
 
     # --- recording ---------------------------------------------------------------------------------
 
@@ -227,12 +228,14 @@ class Outbox:
     @property
     def waiting(self) -> int:
         """Entries that the service does not have yet, those of adopted journals included."""
-        return sum(journal.waiting for journal in self._journals())
+        return self._last.waiting if self._closed else sum(j.waiting for j in self._journals())
 
     @property
     def refused(self) -> list[Refusal]:
         """What the service refused for good and nobody has discarded yet."""
         with self._changed:
+            if self._closed:
+                return list(self._last.refused)
             return [refusal for journal in self._journals() for refusal in journal.refusals()]
 
     def discard_refused(self) -> None:
@@ -264,6 +267,8 @@ class Outbox:
             self._wake.set()
             self._changed.wait_for(lambda: self._closed or not self.waiting, timeout)
             self._urgent.clear()
+            if self._closed:
+                return self._last
             return Report(self.waiting, tuple(self.refused), self._trouble if self.waiting else None)
 
     def close(self, timeout: float | None = EXIT_SECS) -> Report:
@@ -283,7 +288,7 @@ class Outbox:
     def end(self, report: Report) -> Report:
         """Closes it whoever uses it, after a flush that gave ``report``."""
         with self._changed:
-            self._closed = True
+            self._last, self._closed = report, True
             self._urgent.set()
             self._wake.set()
             self._changed.notify_all()
@@ -337,12 +342,12 @@ class Outbox:
         while not self._closed:
             try:
                 self._turn()
-            except SpoolError as error:
-                self._failed(Again(str(error)))
             except Exception as error:  # noqa: BLE001  the thread must not end before the outbox does
-                if not self._closed:
+                if self.closed:
+                    return  # what it was sending stays in the journal, for the next one
+                if not isinstance(error, SpoolError):
                     _log.exception("the outbox goes on after an unexpected error")
-                    self._failed(Again(f"{type(error).__name__}: {error}"))
+                self._failed(Again(f"{type(error).__name__}: {error}"))
 
     def _turn(self) -> None:
         """Sends one request, or waits for one to send."""
@@ -362,7 +367,7 @@ class Outbox:
             self._send(journal, fixed)
 
     def _send(self, journal: Journal, fixed: Fixed) -> None:
-        journal.count_attempt()
+        fixed = journal.count_attempt(fixed)
         request = Request("POST", fixed.path, fixed.body, fixed.content_type, fixed.key)
         try:
             outcome = verdict(fixed, self._transport.send(request))

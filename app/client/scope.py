@@ -4,6 +4,8 @@ A context variable alone would not do for generators, which run in their caller'
 generator opened would stay the parent of whatever its caller does between two steps. So a scope remembers
 the generator that opened it, and counts only while that generator runs. A generator that only serves as a
 context manager (``contextlib.contextmanager``) is looked through: its scope belongs to the ``with``.
+What it cannot see: a task or thread that one generator begins while a second one, of the same caller, stands
+still inside a node of its own may take that node for its parent. Give such work ``parent_id`` or ``attach``.
 
 The chain of scopes is immutable. Scopes may end in any order, and in another context than they began in; one
 that has ended is skipped.
