@@ -142,6 +142,13 @@ SETTINGS: tuple[Setting, ...] = (
         _integer(1_024, 64 * MIB),
     ),
     Setting(
+        "TRAILS_MAX_OTLP_BYTES",
+        "max_otlp_bytes",
+        str(16 * MIB),
+        "The same for spans by OTLP, also after decompression.",
+        _integer(1_024, 64 * MIB),
+    ),
+    Setting(
         "TRAILS_POOL_SIZE",
         "pool_size",
         "8",
@@ -182,6 +189,7 @@ class Settings(msgspec.Struct, frozen=True):
     operator_token: str | None = None
     master_key: bytes | None = None
     max_body_bytes: int = 4 * MIB
+    max_otlp_bytes: int = 16 * MIB
     pool_size: int = 8
     command_timeout_secs: float = 5.0
     chain_cache: int = 20_000

@@ -456,6 +456,38 @@ class Session(Struct):
     next: Annotated[str | None, Meta(description="Send it as ``after`` to go on; null at the end.")]
 
 
+class SpanExport(Struct):
+    """An ``ExportTraceServiceRequest`` in OTLP/JSON, as every exporter writes it."""
+
+    resourceSpans: Annotated[  # noqa: N815  OTLP's spelling
+        list[dict[str, Any]], Meta(description="Spans by resource and by scope; ids in hex.")
+    ] = []
+
+
+class PartialSuccess(Struct):
+    """Spans that were not kept, or a warning."""
+
+    rejectedSpans: Annotated[str, Meta(description="How many, as OTLP/JSON writes 64 bits.")]  # noqa: N815
+    errorMessage: Annotated[str, Meta(description="Which spans, and why.")]  # noqa: N815  as above
+
+
+class SpanExportAnswer(Struct):
+    """An ``ExportTraceServiceResponse``: empty when all is well."""
+
+    partialSuccess: PartialSuccess | UnsetType = UNSET  # noqa: N815  as above
+
+
+ProtobufExport = Annotated[str, Meta(description="An ExportTraceServiceRequest in protobuf.")]
+ProtobufExportAnswer = Annotated[str, Meta(description="An ExportTraceServiceResponse in protobuf.")]
+
+
+class RpcStatus(Struct):
+    """An error as OTLP tells it (``google.rpc.Status``), in the encoding of the request."""
+
+    code: Annotated[int, Meta(description="A google.rpc.Code.")]
+    message: str
+
+
 class PublicKey(Struct):
     """The key that verifies the tenant's records."""
 

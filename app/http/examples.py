@@ -202,6 +202,42 @@ SESSION: Final[dict[str, Any]] = {
     "unverified_records": 0,
     "next": None,
 }
+SPAN_EXPORT: Final[dict[str, Any]] = {
+    "resourceSpans": [
+        {
+            "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "mailer"}}]},
+            "scopeSpans": [
+                {
+                    "scope": {"name": "my-agent"},
+                    "spans": [
+                        {
+                            "traceId": "5b8efff798038103d269b633813fc60c",
+                            "spanId": "eee19b7ec3c1b174",
+                            "name": "execute_tool search",
+                            "kind": 1,
+                            "startTimeUnixNano": "1791016055000000000",
+                            "endTimeUnixNano": "1791016055250000000",
+                            "attributes": [
+                                {
+                                    "key": "gen_ai.operation.name",
+                                    "value": {"stringValue": "execute_tool"},
+                                },
+                                {"key": "gen_ai.tool.name", "value": {"stringValue": "search"}},
+                            ],
+                            "status": {"code": 2, "message": "timeout"},
+                        }
+                    ],
+                }
+            ],
+        }
+    ]
+}
+SPAN_EXPORT_ANSWER: Final[dict[str, Any]] = {
+    "partialSuccess": {
+        "rejectedSpans": "1",
+        "errorMessage": "span 5b8efff798038103d269b633813fc60c/eee19b7e 'search': spanId: must be 8 bytes",
+    }
+}
 PUBLIC_KEY: Final[dict[str, Any]] = {"public_key": KEY, "algorithm": "ed25519"}
 OK: Final[dict[str, Any]] = {"ok": True}
 

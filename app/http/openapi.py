@@ -26,6 +26,7 @@ from app.http import documents
 from app.http.access import PUBLIC
 from app.http.exchange import Call
 from app.http.operation import JSON, OPERATION, Operation, Variant
+from app.http.otlp_answers import CODES
 from app.http.problems import INTERNAL, MEDIA_TYPE, TABLE, TYPE_PREFIX, Row
 
 _REF: Final = "#/components/schemas/{name}"
@@ -175,7 +176,7 @@ def _described(app: Litestar) -> Iterator[tuple[tuple[str, str], tuple[Operation
 
 
 def _components(described: Any) -> dict[str, Any]:  # noqa: ANN401  an iterable of pairs
-    structs: list[Any] = [documents.Problem]
+    structs: list[Any] = [documents.Problem, documents.RpcStatus]
     for operation, _ in described:
         structs += [struct for struct in (operation.body, operation.answer) if struct is not None]
         structs += [struct for variant in operation.variants for struct in (variant.body, variant.answer)]
@@ -197,7 +198,8 @@ def _complete(operation: dict[str, Any], told: tuple[Operation, bool]) -> None:
         for field in described.query
     ]
     if described.body is not None:
-        parameters.append(_IDEMPOTENCY_KEY)
+        if not described.otlp:
+            parameters.append(_IDEMPOTENCY_KEY)
         content = _content(JSON, _schema(described.body), {"body": described.body_example})
         for variant in described.variants:
             _add(content, variant, variant.body, variant.body_example)
@@ -239,13 +241,24 @@ def _problems(operation: Operation) -> dict[str, Any]:
     for error in operation.errors:
         row = TABLE[error]
         by_status.setdefault(row.status, []).append((row.code or error.code, row))
-    return {str(status): _problem_response(rows) for status, rows in sorted(by_status.items())}
+    told = _status_response if operation.otlp else _problem_response
+    return {str(status): told(rows) for status, rows in sorted(by_status.items())}
 
 
 def _problem_response(rows: list[tuple[str, Row]]) -> dict[str, Any]:
     examples = {row.title.lower().replace(" ", "_"): _problem(code, row) for code, row in rows}
     description = "; ".join(dict.fromkeys(row.title for _, row in rows))
-    content = _content(MEDIA_TYPE, _schema(documents.Problem), examples)
+    return _response(rows, description, _content(MEDIA_TYPE, _schema(documents.Problem), examples))
+
+
+def _status_response(rows: list[tuple[str, Row]]) -> dict[str, Any]:
+    """An error as OTLP tells it: in the encoding of the request."""
+    description = "; ".join(dict.fromkeys(row.title for _, row in rows))
+    example = {"code": CODES[rows[0][1].status], "message": _problem(*rows[0])["error"]}
+    return _response(rows, description, _content(JSON, _schema(documents.RpcStatus), {"status": example}))
+
+
+def _response(rows: list[tuple[str, Row]], description: str, content: dict[str, Any]) -> dict[str, Any]:
     response: dict[str, Any] = {"description": description, "content": content}
     if any(row.retry_after for _, row in rows):
         response["headers"] = {

@@ -64,6 +64,7 @@ class Operation(msgspec.Struct, frozen=True):
     query: tuple[Field, ...] = ()
     errors: Errors = ()
     variants: tuple[Variant, ...] = ()
+    otlp: bool = False
 
 
 def describe(
@@ -75,6 +76,7 @@ def describe(
     query: tuple[Field, ...] = (),
     errors: Errors = (),
     variants: tuple[Variant, ...] = (),
+    otlp: bool = False,
 ) -> dict[str, Any]:
     """The ``opt`` of a route: ``@post(path, status_code=200, opt=describe(…))``.
 
@@ -86,11 +88,13 @@ def describe(
         query: query fields.
         errors: what the route may raise beyond what follows from the rest.
         variants: other forms of the body and what they are answered with.
+        otlp: errors are told as OTLP wants it, and spans themselves say what came before, not a key.
     """
     known: list[type[TrailsError]] = [BadRequestError, UnavailableError, *errors]
     known += _WITH_BODY if body else ()
     known += _WITH_TOKEN if permission else ()
     struct, body_example = body or (None, None)
-    operation = Operation(answer, example, struct, body_example, query, tuple(dict.fromkeys(known)), variants)
+    unique = tuple(dict.fromkeys(known))
+    operation = Operation(answer, example, struct, body_example, query, unique, variants, otlp)
     access = {PERMISSION: permission} if permission else {PUBLIC: True}
     return {**access, OPERATION: operation}

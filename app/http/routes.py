@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar.handlers import HTTPRouteHandler
 
-from app.http import actions, agents, events, health, keys, log, scars, sessions, traces
+from app.http import actions, agents, events, health, keys, log, otlp, scars, sessions, traces
 
 ROUTES: tuple[HTTPRouteHandler, ...] = (
     health.healthz,
@@ -24,6 +24,7 @@ ROUTES: tuple[HTTPRouteHandler, ...] = (
     scars.terminate_agent,
     traces.post_traces,
     events.post_events,
+    otlp.post_spans,
     sessions.list_sessions,
     sessions.read_session,
     log.read_log,

@@ -1,9 +1,9 @@
 """Spans on record: what one OTLP request holds is posted, each span once, whatever is delivered again.
 
 Delivery is at least once: after any doubt the same spans come again, in the same request or in others, to
-this process or to another. A span's identity is (tenant, trace id, span id), kept unique by the table, and the
-hash of its content. The same again is left out; other content under the same id is recorded as a conflict,
-whole. An answer means that everything is committed.
+this process or to another. A span's identity is (tenant, trace id, span id), kept unique by the table, and
+the hash of its content. The same again is left out; other content under the same id is recorded as a
+conflict, whole. An answer means that everything is committed.
 """
 
 from __future__ import annotations
