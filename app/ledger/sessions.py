@@ -60,9 +60,11 @@ _PART_BYTES: Final = 4 * 1024 * 1024
 _AT_ONCE: Final = 2
 """Sessions that one process assembles at the same moment."""
 
-_FIRST: Final = Place(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0), -1)
-_EVER: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-_NEWEST: Final = Beginning(_EVER, UUID(int=2**128 - 1))
+FIRST: Final = Place(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0), -1)
+EVER: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+"""Before the first record of any session, and after the last."""
+
+_NEWEST: Final = Beginning(EVER, UUID(int=2**128 - 1))
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MEMBERS: Final = ("name", "node_type", "inputs", "thought_process", "outputs", "metadata")
 _MARK_LENGTH: Final = 16
@@ -128,8 +130,8 @@ class Sessions:
         found = await db.sessions.beginnings(
             self._pool,
             tenant_id,
-            since=_moment(query.since_us, _FIRST.created_at),
-            until=_moment(query.until_us, _EVER),
+            since=_moment(query.since_us, FIRST.created_at),
+            until=_moment(query.until_us, EVER),
             after=query.after or _NEWEST,
         )
         ids = [beginning.session_id for beginning in found.beginnings]
@@ -164,7 +166,7 @@ class Sessions:
         keys = await self._keystore.of(tenant_id)
         async with self._turns:
             reading = _Reading(self._pool, self._chains, keys, session_id)
-            await reading.run(_EVER if after is None else _to_moment(after.upto_us))
+            await reading.run(EVER if after is None else _to_moment(after.upto_us))
             if not reading.records:
                 raise NotFoundError("session not found")
             if after is not None and (after.upto_us, after.mark) != (reading.upto_us, reading.mark):
@@ -221,7 +223,7 @@ class _Reading:
         Raises:
             AnswerTooLargeError: it is too large to be assembled.
         """
-        tenant_id, after = self._keys.tenant_id, _FIRST
+        tenant_id, after = self._keys.tenant_id, FIRST
         while rows := await db.sessions.rows(self._pool, tenant_id, self.session_id, after=after, upto=upto):
             for agent_id in {row.agent_id for row in rows} - self._known.keys():
                 self._known[agent_id] = await self._chain(agent_id)

@@ -76,7 +76,7 @@ class TreeNode(msgspec.Struct, frozen=True):
         shown: the sending that counts.
         depth: 1 at a root or an orphan; None in a cycle or below one.
         orphan: it names a parent that never came.
-        sendings: how often its chain sent it (the guard's records, when the guard wrote it).
+        sendings: how often its chain sent it; 1 when the guard wrote it.
         conflict: its sendings differ, or another chain sent the same id.
         children: indices of its children in ``Tree.nodes``, in order.
     """
@@ -215,12 +215,12 @@ def _order(sending: Sending) -> tuple[int, int, int, int, int]:
 def _judged(group: Sequence[Sending], *, shared: bool) -> TreeNode:
     """The sending that counts, and whether others say something else; not placed yet."""
     shown = max(group, key=lambda one: (one.source.guarded, one.source.seq, one.position))
-    alike = [one for one in group if one.source.guarded == shown.source.guarded]
     posted = {one.digest for one in group if not one.source.guarded}
     # The guard's own later word (unknown, then success) is no conflict; a post that says otherwise is one.
     differing = posted - {shown.digest} if shown.source.guarded else posted
     conflict = shared or (bool(differing) if shown.source.guarded else len(differing) > 1)
-    return TreeNode(shown=shown, depth=None, orphan=False, sendings=len(alike), conflict=conflict)
+    sendings = 1 if shown.source.guarded else len(group)
+    return TreeNode(shown=shown, depth=None, orphan=False, sendings=sendings, conflict=conflict)
 
 
 def _placed(nodes: Sequence[TreeNode]) -> tuple[TreeNode, ...]:
