@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from app.chain.record import is_hex
 from app.chain.strict import JsonObject, JsonValue
 
 TRACE_ID_BYTES = 16
@@ -21,7 +22,7 @@ def span_keys(payload: JsonObject) -> frozenset[SpanKey]:
     """The spans that the nodes of a payload's ``trace_tree`` were made of, as ``metadata.otel`` names them.
 
     Args:
-        payload: of any record; what is not of this form names no span.
+        payload: of any record; what is not lowercase hex of the right length names no span.
     """
     tree = payload.get("trace_tree")
     if not isinstance(tree, list):
@@ -40,9 +41,4 @@ def _member(value: JsonValue, name: str) -> JsonValue:
 
 
 def _bytes(text: JsonValue, size: int) -> bytes | None:
-    if not isinstance(text, str) or len(text) != 2 * size:
-        return None
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return None
+    return bytes.fromhex(text) if isinstance(text, str) and is_hex(text, 2 * size) else None

@@ -91,8 +91,8 @@ SELECT s.tenant_id, s.log_uuid, s.seq, t.agent_id::text AS agent_id, t.seq IS NU
          GROUP BY tenant_id, log_uuid, seq) AS s
   LEFT JOIN trails.agent_audit_trails AS t USING (tenant_id, log_uuid, seq)
  WHERE NOT s.spans <@ CASE WHEN t.kind = 'trace' AND jsonb_typeof(t.trace_data -> 'trace_tree') = 'array'
-                           THEN ARRAY(SELECT lower((n.node #>> '{metadata,otel,trace_id}') || '/'
-                                                   || (n.node #>> '{metadata,otel,span_id}'))
+                           THEN ARRAY(SELECT (n.node #>> '{metadata,otel,trace_id}') || '/'
+                                             || (n.node #>> '{metadata,otel,span_id}')
                                         FROM jsonb_array_elements(t.trace_data -> 'trace_tree') AS n (node))
                            ELSE ARRAY[]::text[] END
  ORDER BY s.tenant_id, s.log_uuid, s.seq

@@ -11,7 +11,7 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.chain.canonical import canonical, canonical_parsed, number
+from app.chain.canonical import canonical, canonical_parsed, number, with_member
 from app.chain.strict import JsonValue, parse
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -102,3 +102,28 @@ def test_numbers_around_the_turns_of_notation_are_written_right(x: float, digits
 def test_keys_stand_in_the_order_of_their_utf8_bytes(value: dict[str, None]) -> None:
     keys = [key.encode() for key in json.loads(canonical(dict(value)))]
     assert keys == sorted(keys)
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(TEXT, ANY, max_size=6), TEXT, ANY)
+def test_a_member_is_added_as_if_the_object_had_had_it(
+    members: dict[str, JsonValue], name: str, value: JsonValue
+) -> None:
+    assert with_member(canonical(members), name, value) == canonical({**members, name: value})
+
+
+def test_a_member_stands_between_names_that_are_near() -> None:
+    names = [
+        "",
+        "data",
+        "idempotenc",
+        "idempotency",
+        "idempotency\u0001",
+        "idempotencyé",
+        "idempotencz",
+        "é",
+        "\U0001f600",
+    ]
+    text = canonical({name: [1.5, 10**30, {"b": 1, "a": "\\u0000"}] for name in names})
+    members = {name: [1.5, 10**30, {"a": "\\u0000", "b": 1}] for name in names}
+    assert with_member(text, "idempotency", {"key": 1}) == canonical({**members, "idempotency": {"key": 1}})

@@ -24,8 +24,10 @@ from app.guard.state import GuardState, fold
 from app.ledger import Ledger
 from app.ledger.idempotency import Stamp, stamp
 from app.ledger.mirror import row_of
+from app.ledger.on_record import OnRecord
+from app.ledger.post import Entry, SpanKey
 from app.principal import Grant, Permission, Principal, Role, grant
-from db.ledger import TrailRow
+from db.ledger import SpanRow, TrailRow
 from db.pool import tenant_setting
 from db.schema import DEFAULT_TENANT_ID
 from tests.support.guard_chain import START, policy_document
@@ -132,6 +134,13 @@ class Caller:
     async def pending(self) -> list[JsonObject]:
         return await self.ledger.pending(self.may(Permission.DECIDE))
 
+    async def post(self, *entries: Entry, whole: bool = False) -> list[Any]:
+        """Posts all at once; receipts and errors in the order given."""
+        return list(await self.ledger.post(self.may(Permission.POST), entries, whole=whole))
+
+    async def on_record(self, *keys: SpanKey) -> dict[SpanKey, OnRecord]:
+        return await self.ledger.spans_on_record(self.may(Permission.POST), keys)
+
     async def verify(self) -> Json:
         return await self.ledger.verify(self.may(Permission.READ_LOG))
 
@@ -223,9 +232,43 @@ def event(**payload: Any) -> Draft:
     return Draft(kind="event", payload=payload, actor="somebody else")
 
 
+def posted(payload: Json, key: str | None = None, *, endpoint: str = "events") -> Entry:
+    """An entry of kind event, under an Idempotency-Key when one is given."""
+    text = canonical(payload)
+    mark = None if key is None else stamp(endpoint, key, text)
+    return Entry(Draft("event", payload, "operator", text), mark)
+
+
+def spans(*numbers: int, trace: int = 1, session_id: str | None = None, **metadata: Any) -> Entry:
+    """A trace entry with one node for each of these spans of one trace."""
+    keys = tuple(span(number, trace=trace) for number in numbers)
+    nodes = [_span_node(key, metadata) for key in keys]
+    payload: Json = {
+        "session_id": session_id or str(UUID(int=trace)),
+        "total_nodes": len(nodes),
+        "trace_tree": nodes,
+    }
+    return Entry(Draft("trace", payload, "operator", canonical(payload)), spans=keys)
+
+
+def span(number: int, *, trace: int = 1) -> SpanKey:
+    """The identity of a span."""
+    return SpanKey(trace.to_bytes(16), number.to_bytes(8))
+
+
+def _span_node(key: SpanKey, metadata: Json) -> Json:
+    otel = {"trace_id": key.trace_id.hex(), "span_id": key.span_id.hex(), **metadata}
+    return {
+        "node_id": str(UUID(bytes=key.span_id * 2)),
+        "node_type": "LLM_CALL",
+        "name": "chat",
+        "metadata": {"otel": otel},
+    }
+
+
 @asynccontextmanager
 async def holding(
-    admin_url: str, rows: Sequence[TrailRow]
+    admin_url: str, rows: Sequence[TrailRow], spans: Sequence[SpanRow] = ()
 ) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     """Another writer that has inserted ``rows`` and not committed yet; it rolls back at the end."""
     connection = await asyncpg.connect(admin_url)
@@ -235,7 +278,7 @@ async def holding(
         await connection.execute(
             "SELECT set_config('trails.tenants', $1, true)", tenant_setting(rows[0].tenant_id)
         )
-        await db.ledger.append(connection, rows)
+        await db.ledger.append(connection, rows, spans=spans)
         yield connection
     finally:
         await connection.close()

@@ -10,7 +10,7 @@ from db.checks import check_role
 from tests.support.postgres import Database
 from tests.support.rows import count
 
-TABLES = ("agent_audit_trails", "agents", "signing_keys", "tenants")
+TABLES = ("agent_audit_trails", "agents", "signing_keys", "spans", "tenants")
 
 CHANGES = (
     "TRUNCATE trails.{table}",
@@ -18,7 +18,7 @@ CHANGES = (
     "DELETE FROM trails.{table}",
     "DELETE FROM trails.{table} WHERE false",
     "UPDATE trails.{table} SET tenant_id = tenant_id",
-    "UPDATE trails.{table} SET created_at = now() WHERE false",
+    "UPDATE trails.{table} SET tenant_id = gen_random_uuid() WHERE false",
 )
 
 UPSERT = """

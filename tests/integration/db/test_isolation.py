@@ -11,7 +11,7 @@ import pytest
 
 import db.ledger
 from app.errors import ConflictError, UnavailableError
-from db.ledger import TenantRow
+from db.ledger import TenantRow, TrailRow
 from db.pool import Pool, create_pool, tenant_transaction
 from db.sql import statements
 from tests.support.postgres import Database
@@ -57,7 +57,7 @@ async def test_a_row_of_a_tenant_that_is_not_named_is_refused(
     pool: Pool, admin: asyncpg.Connection, maker: Maker, other_tenant: UUID
 ) -> None:
     before = await count(admin)
-    columns = db.ledger._columns([maker.row()])
+    columns = db.ledger._columns([maker.row()], TrailRow)
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await pool.execute(db.ledger._TRAIL["append"], str(other_tenant), *columns)
     async with tenant_transaction(pool, other_tenant) as connection:

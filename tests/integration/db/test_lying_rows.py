@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import db.ledger
-from db.ledger import ChainRow, TrailRow
+from db.ledger import ChainRow, SpanRow, TrailRow
 from db.pool import Pool
 from tests.support.rows import Maker, count, resealed, started_chain
 
@@ -90,6 +90,30 @@ async def test_an_infinite_time_is_refused_even_when_the_text_says_null(
 async def test_an_idempotency_key_is_a_hash(admin: asyncpg.Connection, maker: Maker) -> None:
     row = maker.row(payload={"idempotency": {"key": "short", "request": "x"}})
     assert await refused(admin, row) == "trail_idempotency_format"
+
+
+TREES: dict[str, Any] = {
+    "null": None,
+    "an object": {"node_type": "TOOL_CALL"},
+    "a text": "[]",
+    "a number": 1,
+    "an array with a number": [{"node_type": "TOOL_CALL"}, 1],
+    "an array with null": [None],
+    "an array with an array of objects": [{"node_type": "TOOL_CALL"}, [{"node_type": "TOOL_CALL"}]],
+    "an array with an empty array": [[]],
+}
+
+
+@pytest.mark.parametrize("tree", TREES)
+async def test_a_trace_tree_that_the_auditors_query_could_not_read_is_refused(
+    admin: asyncpg.Connection, maker: Maker, tree: str
+) -> None:
+    assert await refused(admin, maker.row("trace", {"trace_tree": TREES[tree]})) == "trail_trace_tree"
+
+
+async def test_trace_trees_that_are_arrays_of_objects_pass(pool: Pool, maker: Maker) -> None:
+    trees: list[Any] = [[], [{}], [{"outputs": 1, "node_type": ["x"]}, {"a": [[1]]}]]
+    await db.ledger.append(pool, [maker.row("trace", {"trace_tree": tree}) for tree in trees])
 
 
 async def test_the_mirror_cannot_be_written(admin: asyncpg.Connection) -> None:
@@ -205,11 +229,11 @@ async def test_triggers_hold_under_replication_role(admin: asyncpg.Connection, m
 async def refused(admin: asyncpg.Connection, row: TrailRow, chains: Sequence[ChainRow] = ()) -> str:
     """The name of the constraint that refuses ``row``; nothing is left of the attempt."""
     before = await count(admin)
-    columns = db.ledger._columns([row])
+    columns = db.ledger._columns([row], TrailRow)
     statement = db.ledger._TRAIL["append"]
     if chains:
-        statement = db.ledger._TRAIL["append_with_chains"]
-        columns += db.ledger._columns(chains)
+        statement = db.ledger._TRAIL["append_with_index"]
+        columns += [*db.ledger._columns(chains, ChainRow), *db.ledger._columns((), SpanRow)]
     with pytest.raises(asyncpg.PostgresError) as caught:
         await admin.execute(statement, "", *columns)
     assert await count(admin) == before

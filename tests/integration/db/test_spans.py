@@ -1,0 +1,181 @@
+"""The index of spans: written with the records or not at all, once a tenant, never changed."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+import db.ledger
+from app.errors import StaleChainError
+from db.errors import DuplicateSpanError
+from db.ledger import SpanRow, TrailRow
+from db.pool import Pool, tenant_transaction
+from tests.support.rows import Maker, count, register_tenant, started_chain
+
+TRACE = bytes(range(16))
+
+
+def span(number: int, row: TrailRow) -> SpanRow:
+    """The entry that says that ``row`` holds a span."""
+    return SpanRow(row.tenant_id, TRACE, number.to_bytes(8), row.log_uuid, row.seq)
+
+
+def keys(*numbers: int) -> list[tuple[bytes, bytes]]:
+    return [(TRACE, number.to_bytes(8)) for number in numbers]
+
+
+async def test_records_and_spans_are_one_statement_and_are_found_again(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker, tenant: UUID
+) -> None:
+    other = await started_chain(pool, tenant, "other")
+    rows = [maker.row(), other.row(), maker.row()]
+    entries = [span(number, rows[number % 3]) for number in (5, 2, 9, 0)]
+    await db.ledger.append(pool, rows, spans=entries)
+    found = await db.ledger.span_rows(pool, tenant, keys(0, 1, 2, 5, 9))
+    assert sorted(found, key=lambda row: row.span_id) == sorted(entries, key=lambda row: row.span_id)
+    assert await db.ledger.span_rows(pool, tenant, []) == []
+    written = await admin.fetch(
+        "SELECT xmin::text FROM trails.spans UNION SELECT xmin::text FROM trails.agent_audit_trails"
+        " WHERE seq > 2 OR agent_id = 'other' AND seq > 0"
+    )
+    assert len(written) == 1
+
+
+async def test_records_of_several_chains_are_read_at_once(pool: Pool, maker: Maker, tenant: UUID) -> None:
+    other = await started_chain(pool, tenant, "other")
+    rows = [maker.row(), other.row()]
+    await db.ledger.append(pool, rows)
+    places = [(row.log_uuid, row.seq) for row in rows]
+    found = await db.ledger.rows_of(pool, tenant, [*places, (uuid4(), 1), (maker.log_uuid, 99)])
+    assert sorted(found, key=lambda row: row.agent_id) == rows
+    assert await db.ledger.rows_of(pool, await register_tenant(pool, "foreign"), places) == []
+
+
+async def test_a_chain_may_begin_with_spans(pool: Pool, tenant: UUID) -> None:
+    new = Maker(tenant, "new")
+    rows = new.rows(2)
+    await db.ledger.append(pool, rows, chains=[new.chain], spans=[span(1, rows[1])])
+    assert await db.ledger.chain(pool, tenant, "new") == new.chain
+    assert await db.ledger.span_rows(pool, tenant, keys(1)) == [span(1, rows[1])]
+
+
+async def test_a_span_is_recorded_once_in_a_tenant_and_a_second_time_leaves_nothing(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker, tenant: UUID, other_tenant: UUID
+) -> None:
+    first = maker.row()
+    await db.ledger.append(pool, [first], spans=[span(1, first)])
+    before = await count(admin), await count(admin, "spans")
+    other = await started_chain(pool, tenant, "other")
+    second = other.row()
+    with pytest.raises(DuplicateSpanError):
+        await db.ledger.append(pool, [second], spans=[span(2, second), span(1, second)])
+    assert (await count(admin), await count(admin, "spans")) == (before[0] + 1, before[1])
+    assert await db.ledger.span_rows(pool, tenant, keys(1, 2)) == [span(1, first)]
+    foreign = await started_chain(pool, other_tenant)
+    row = foreign.row()
+    await db.ledger.append(pool, [row], spans=[span(1, row)])
+    assert await db.ledger.span_rows(pool, other_tenant, keys(1)) == [span(1, row)]
+    assert await db.ledger.span_rows(pool, tenant, keys(1)) == [span(1, first)]
+
+
+async def test_records_that_come_too_late_leave_no_span(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker
+) -> None:
+    head = maker.head
+    await db.ledger.append(pool, [maker.row()])
+    maker.head = head
+    late = maker.row(payload={"late": True})
+    with pytest.raises(StaleChainError):
+        await db.ledger.append(pool, [late], spans=[span(1, late)])
+    assert await count(admin, "spans") == 0
+
+
+async def test_p18_writers_of_the_same_spans_in_opposite_order_do_not_deadlock(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker, tenant: UUID
+) -> None:
+    other = await started_chain(pool, tenant, "other")
+    one, two, three = maker.row(), maker.row(), other.row()
+    async with tenant_transaction(pool, tenant) as connection:
+        await db.ledger.append(connection, [one], spans=[span(1, one)])
+        waiting = asyncio.create_task(db.ledger.append(pool, [three], spans=[span(2, three), span(1, three)]))
+        async with asyncio.timeout(10):
+            while not await admin.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
+                await asyncio.sleep(0.01)
+        await db.ledger.append(connection, [two], spans=[span(2, two)])
+    with pytest.raises(DuplicateSpanError):
+        await waiting
+
+
+async def test_a_span_of_a_tenant_that_is_not_named_is_refused(
+    pool: Pool, maker: Maker, other_tenant: UUID
+) -> None:
+    row = maker.row()
+    foreign = SpanRow(other_tenant, TRACE, bytes(8), row.log_uuid, row.seq)
+    with pytest.raises(Exception, match="not available") as caught:
+        await db.ledger.append(pool, [row], spans=[foreign])
+    assert isinstance(caught.value.__cause__, asyncpg.InsufficientPrivilegeError)
+
+
+@pytest.mark.parametrize(
+    ("change", "constraint"),
+    [
+        ("bytea '', bytea '\\x0102030405060708', 1", "spans_trace_id_length"),
+        ("decode(repeat('ab', 17), 'hex'), bytea '\\x0102030405060708', 1", "spans_trace_id_length"),
+        ("decode(repeat('ab', 16), 'hex'), bytea '\\x01020304050607', 1", "spans_span_id_length"),
+        ("decode(repeat('ab', 16), 'hex'), bytea '\\x0102030405060708', -1", "spans_seq_range"),
+    ],
+)
+async def test_an_entry_of_another_form_is_refused(
+    admin: asyncpg.Connection, change: str, constraint: str
+) -> None:
+    with pytest.raises(asyncpg.CheckViolationError) as caught:
+        await admin.execute(
+            "INSERT INTO trails.spans (tenant_id, log_uuid, trace_id, span_id, seq)"
+            f" SELECT gen_random_uuid(), gen_random_uuid(), {change}"
+        )
+    assert caught.value.constraint_name == constraint
+
+
+async def test_entries_are_not_changed_under_replication_role_either(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker
+) -> None:
+    row = maker.row()
+    await db.ledger.append(pool, [row], spans=[span(1, row)])
+    await admin.execute("SET session_replication_role = replica")
+    await admin.execute("ALTER TABLE trails.spans DISABLE TRIGGER refuse_change_statement")
+    for change in ("DELETE FROM trails.spans", "UPDATE trails.spans SET seq = 1"):
+        with pytest.raises(asyncpg.PostgresError) as caught:
+            await admin.execute(change)
+        assert caught.value.sqlstate == "TR001"
+
+
+async def test_lookups_use_the_keys_and_sessions_are_found_in_their_index_alone(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker, tenant: UUID
+) -> None:
+    rows = [
+        maker.row("trace", {"session_id": str(UUID(int=number)), "trace_tree": []}) for number in range(300)
+    ]
+    await db.ledger.append(pool, rows, spans=[span(row.seq, row) for row in rows])
+    await admin.execute("VACUUM ANALYZE trails.agent_audit_trails")
+    await admin.execute("VACUUM ANALYZE trails.spans")
+    first = (
+        "SELECT created_at, log_uuid, seq FROM trails.agent_audit_trails"
+        " WHERE tenant_id = $1 AND session_id = $2 ORDER BY created_at, log_uuid, seq LIMIT 1"
+    )
+    plans = [
+        (db.ledger._TRAIL["span_rows"], (tenant, [TRACE], [bytes(8)]), "spans_pkey"),
+        (db.ledger._TRAIL["rows_of"], (tenant, [maker.log_uuid], [7]), "trail_pkey"),
+        (first, (tenant, UUID(int=7)), "Index Only Scan using trail_sessions"),
+    ]
+    async with tenant_transaction(pool, tenant) as connection:
+        for statement, arguments, index in plans:
+            lines = await connection.fetch(f"EXPLAIN {_without_comment(statement)}", *arguments)
+            plan = "\n".join(line[0] for line in lines)
+            assert index in plan, plan
+
+
+def _without_comment(statement: str) -> str:
+    return "\n".join(line for line in statement.splitlines() if not line.startswith("--"))
