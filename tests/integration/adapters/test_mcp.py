@@ -75,6 +75,12 @@ def _low(ran: list[str], guarding: GuardMiddleware) -> AnyServer:
     return server
 
 
+@pytest.fixture(params=["auto", "legacy"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Which of the protocol's two ways of speaking."""
+    return str(request.param)
+
+
 @pytest.fixture(params=[_high, _low], ids=["MCPServer", "Server"])
 def make(request: pytest.FixtureRequest) -> Make:
     """Either kind of server."""
@@ -88,26 +94,28 @@ def ran() -> list[str]:
     return []
 
 
-async def _call(server: AnyServer, *calls: Call) -> list[tuple[bool, str]]:
+async def _call(server: AnyServer, *calls: Call, mode: str = "auto") -> list[tuple[bool, str]]:
     """Whether each call is an error to the client, and what it says. All at once."""
-    async with Client(server) as client:
+    async with Client(server, mode=mode) as client:
         results = await asyncio.gather(*(client.call_tool(name, arguments) for name, arguments in calls))
     return [(bool(result.is_error), str(getattr(result.content[0], "text", ""))) for result in results]
 
 
-async def test_an_allowed_tool_runs_once(make: Make, guard: Guard, stage: Stage, ran: list[str]) -> None:
+async def test_an_allowed_tool_runs_once(
+    make: Make, mode: str, guard: Guard, stage: Stage, ran: list[str]
+) -> None:
     server = make(ran, GuardMiddleware(guard))
-    assert await _call(server, ("search", {"query": "rates"})) == [(False, "found rates")]
+    assert await _call(server, ("search", {"query": "rates"}), mode=mode) == [(False, "found rates")]
     assert ran == ["rates"]
     assert stage.asked() == [("search", {"query": "rates"})]
     assert stage.outcomes() == [("act-1", "success", "")]
 
 
 async def test_a_denied_tool_does_not_run_and_the_client_reads_why(
-    make: Make, guard: Guard, stage: Stage, ran: list[str]
+    make: Make, mode: str, guard: Guard, stage: Stage, ran: list[str]
 ) -> None:
     server = make(ran, GuardMiddleware(guard))
-    [(is_error, said)] = await _call(server, ("rm", {"path": "/"}))
+    [(is_error, said)] = await _call(server, ("rm", {"path": "/"}), mode=mode)
     assert is_error
     assert "rm was not run: denied, tool_not_allowed" in said
     assert ran == []

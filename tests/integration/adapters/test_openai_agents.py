@@ -144,15 +144,26 @@ async def test_what_the_tool_cannot_take_is_a_failure(guard: Guard, stage: Stage
     assert status == "failure"
 
 
-async def test_guardrails_that_run_twice_charge_once(guard: Guard, stage: Stage) -> None:
-    worker = Worker(guard)
-    early = ToolExecutionConfig(pre_approval_tool_input_guardrails=True)
-    config = RunConfig(tracing_disabled=True, tool_execution=early)
-    assert await worker.run(("search", {"query": "rates"}), config=config) == ["found rates"]
-    [said] = await worker.run(("rm", {"path": "/"}), config=config)
-    assert "tool_not_allowed" in said
+@pytest.mark.parametrize("early", [False, True])
+async def test_an_approval_of_the_sdks_own_comes_first_and_charges_nothing(
+    early: bool, guard: Guard, stage: Stage
+) -> None:
+    """With ``pre_approval_tool_input_guardrails`` the guardrails run twice."""
+    worker = Worker(guard, needs_approval=True)
+    execution = ToolExecutionConfig(pre_approval_tool_input_guardrails=early)
+    config = RunConfig(tracing_disabled=True, tool_execution=execution)
+    said = [function_call("search", {"query": "rates"}, call_id="call-0")]
+    agent = Agent(
+        name="worker", tools=[*worker.tools], model=ScriptedModel([said, [assistant_message("done")]])
+    )
+    held = await Runner.run(agent, "hello", run_config=config)
+    assert stage.asked() == []
+    state = held.to_state()
+    state.approve(held.interruptions[0])
+    await Runner.run(agent, state, run_config=config)
     assert worker.ran == ["rates"]
-    assert len(stage.asked()) == 2
+    assert stage.asked() == [("search", {"query": "rates"})]
+    assert stage.outcomes() == [("act-1", "success", "")]
 
 
 Way = Callable[[FunctionTool], FunctionTool]
