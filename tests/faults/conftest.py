@@ -12,8 +12,9 @@ from tests.support.ledger_fixtures import agent, clock, second_ledger, table, tw
 from tests.support.ledgers import MASTER_KEY, SetClock
 from tests.support.postgres import Database
 from tests.support.proxy import Proxy, proxied
+from tests.support.server import server, start_server
 
-__all__ = ["agent", "clock", "second_ledger", "table", "twin"]
+__all__ = ["agent", "clock", "second_ledger", "server", "start_server", "table", "twin"]
 
 
 @pytest.fixture
