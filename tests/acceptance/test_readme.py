@@ -17,6 +17,7 @@ import asyncpg
 import pytest
 
 from app.settings import SETTINGS
+from tests.integration.http.client import POLICY, Client
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -75,6 +76,29 @@ async def test_shell_sql_and_python_blocks_run(folder: tuple[Path, int]) -> None
     lines = (path / "support-bot.jsonl").read_text().replace("refund policy", "refund polity")
     (path / "support-bot.jsonl").write_text(lines)
     assert subprocess.run(command, cwd=path, capture_output=True, check=False).returncode != 0
+
+
+def test_guarded_tools_run(folder: tuple[Path, int]) -> None:
+    path, port = folder
+    url = f"http://127.0.0.1:{port}"
+    operator = Client(url, (path / "trails-data/keys/operator.token").read_text().strip())
+    agent = operator.create("guarded-bot", POLICY)
+    environment = {**_environment(port), "LINEAGE_TRAILS_URL": url, "LINEAGE_TRAILS_TOKEN": str(agent.token)}
+    environment["XDG_STATE_HOME"] = str(path)
+    [program] = blocks("python", "guard")
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as running:
+        asked = "/v1/agents/guarded-bot/actions"
+        while running.poll() is None and not operator.get(f"{asked}/pending").json["pending"]:
+            time.sleep(0.05)
+        approved = operator.post(f"{asked}/act-2/approve", {"approver": "alice"})
+        assert approved.status == 200, approved.raw
+        said, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    comment = re.search(r"print\(denied\)  # (.*)", program)
+    assert comment is not None
+    assert said.splitlines() == ["what we know of refunds", "sent to a@example.com", comment[1]]
 
 
 def test_settings_are_those_of_the_program() -> None:
