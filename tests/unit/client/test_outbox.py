@@ -409,6 +409,30 @@ def test_a_forked_child_has_a_journal_of_its_own(
     assert list(spool.iterdir()) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # it is what is tested
+def test_a_child_that_outlives_its_parent_does_not_keep_the_journal(
+    make_outbox: MakeOutbox, spool: Path
+) -> None:
+    outbox = make_outbox(NOWHERE)
+    put(outbox, "a")
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:  # pragma: no cover  another process
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    outbox.close(0)
+    [path] = spool.glob("*.journal")
+    journal = Journal.adopt(path)
+    os.close(writing)
+    os.close(reading)
+    os.waitpid(child, 0)
+    assert journal is not None
+    assert journal.waiting == 1
+    journal.close()
+
+
 def test_the_end_of_the_program_sends_what_is_queued(answering: Scripted, spool: Path) -> None:
     program = (
         "from app.client import LineageTracker\n"
