@@ -27,7 +27,7 @@ from db.ledger import SigningKeyRow
 from db.pool import Connection, Pool, create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import Result, faults, run_trails
-from tests.support.ledgers import MASTER_KEY, Caller
+from tests.support.ledgers import MASTER_KEY, Caller, posted, spans
 from tests.support.postgres import Database
 
 Fetched = dict[tuple[int, str], list[Any]]
@@ -524,6 +524,37 @@ async def append_again(url: str) -> None:
         stamp: JsonObject = {"key": "ab" * 32, "request": "cd" * 32, "records": 1}
         draft = Draft("event", {"type": "t", "idempotency": stamp}, "scout")
         await append(pool, ledger, Caller(ledger, "scout"), [draft, draft])
+        await ledger.close()
+
+
+def test_entries_of_the_index_of_spans_that_no_record_bears_out_are_named(trail: Trail) -> None:
+    asyncio.run(post_spans(trail.database.app_url))
+    assert trail.verify().code == 0
+    entry = (
+        "INSERT INTO trails.spans SELECT tenant_id, trace_id, '\\x{span:016x}', log_uuid, {seq}"
+        " FROM trails.spans WHERE span_id = '\\x{of:016x}'"
+    )
+    execute(trail, entry.format(span=7, seq="seq", of=1))  # a trace without this span
+    execute(trail, entry.format(span=8, seq="seq + 1", of=2))  # an event
+    execute(trail, entry.format(span=9, seq=999, of=3))  # nothing
+    result = trail.verify()
+    assert (result.code, faults(result)) == (1, [])
+    said = sorted((finding["what"], finding["reason"]) for finding in result.json["findings"])
+    assert [what for what, _ in said] == ["chain default/other", "chain default/scout", "chain default/scout"]
+    assert "names record 999 of chain" in said[0][1]
+    assert "is not there" in said[0][1]
+    assert "names record 15 of chain" in said[1][1]
+    assert "does not hold all of them" in said[1][1]
+    assert "names record 16 of chain" in said[2][1]
+    assert len(trail.verify("--agent", "scout").json["findings"]) == 2
+
+
+async def post_spans(url: str) -> None:
+    """Spans 1 and 2 and an event in the chain of ``scout``, span 3 in that of ``other``."""
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        await Caller(ledger, "scout").post(spans(1, 2), posted({"type": "t"}))
+        await Caller(ledger, "other").post(spans(3))
         await ledger.close()
 
 
