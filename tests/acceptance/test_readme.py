@@ -16,6 +16,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from app.client.settings import AGENT_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE
 from app.settings import SETTINGS
 from tests.integration.http.client import POLICY, Client
 
@@ -99,6 +100,36 @@ def test_guarded_tools_run(folder: tuple[Path, int]) -> None:
     comment = re.search(r"print\(denied\)  # (.*)", program)
     assert comment is not None
     assert said.splitlines() == ["what we know of refunds", "sent to a@example.com", comment[1]]
+
+
+def test_the_tracker_posts(folder: tuple[Path, int]) -> None:
+    path, port = folder
+    url = f"http://127.0.0.1:{port}"
+    operator = Client(url, (path / "trails-data/keys/operator.token").read_text().strip())
+    agent = operator.create("tracked-bot", None)
+    environment = {**_environment(port), URL_VARIABLE: url, TOKEN_VARIABLE: str(agent.token)}
+    environment["XDG_STATE_HOME"] = str(path / "state")
+    [program] = blocks("python", "tracker")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    log = operator.get("/v1/agents/tracked-bot/log").json["records"]
+    nodes = [node for record in log if record["kind"] == "trace" for node in record["payload"]["trace_tree"]]
+    assert [(node["name"], node["outputs"]["status"]) for node in nodes] == [
+        ("run_sql", "failed"), ("use the cache", "success"), ("answer", "success")
+    ]  # fmt: skip
+
+
+def test_variables_of_the_client_are_those_it_reads() -> None:
+    rows = re.findall(r"^\| `(LINEAGE_TRAILS_\w+)` \| (.*?) ?\|", README, re.MULTILINE)
+    assert [name for name, _ in rows] == [URL_VARIABLE, TOKEN_VARIABLE, AGENT_VARIABLE]
+    assert rows[0][1].strip("`") == DEFAULT_URL
 
 
 def test_settings_are_those_of_the_program() -> None:
