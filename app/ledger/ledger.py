@@ -24,7 +24,7 @@ from app.ledger.idempotency import stamped
 from app.ledger.inspect import first_failure, inspect_chain
 from app.ledger.keystore import Keystore
 from app.ledger.mirror import registry_row, row_of
-from app.ledger.on_record import spans_on_record
+from app.ledger.on_record import calls_below, spans_on_record
 from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from app.principal import Grant
     from app.trace.span_key import SpanKey
     from db.pool import Pool
+    from db.spans import Below
 
 LISTED_AT_ONCE = 8
 """Chains brought up to date at the same moment for a list of agents: as many as there are connections."""
@@ -325,6 +326,15 @@ class Ledger:
         """
         signing = await self._keystore.of(grant.tenant_id)
         return await spans_on_record(self._pool, self._chains, signing, grant.tenant_id, keys)
+
+    async def calls_below(self, grant: Grant, wanted: Below) -> list[OnRecord]:
+        """Trace records of the grant's tenant that hold a tool call right below one of some nodes.
+
+        Raises:
+            QuarantinedError: one of them does not verify.
+        """
+        signing = await self._keystore.of(grant.tenant_id)
+        return await calls_below(self._pool, self._chains, signing, grant.tenant_id, wanted)
 
     async def observed(self, grant: Grant) -> None:
         """Begins the chain of the grant's agent, without a guard, unless the agent exists."""

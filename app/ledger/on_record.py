@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 import db.ledger
+import db.spans
 from app.chain.record import VerifiedRecord
 from app.errors import NotFoundError, QuarantinedError
 from app.guard.kinds import TRACE
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from app.ledger.keystore import TenantKeys
     from db.ledger import TrailRow
     from db.pool import Pool
+    from db.spans import Below
 
 _WRONG = "the index of spans names record {seq} of chain {log_uuid} for span {span}, {why}"
 
@@ -61,6 +63,17 @@ async def spans_on_record(
             raise QuarantinedError(_WRONG.format(seq=entry.seq, log_uuid=entry.log_uuid, span=span, why=why))
         answer[key] = held[0]
     return answer
+
+
+async def calls_below(
+    pool: Pool, chains: Chains, keys: TenantKeys, tenant_id: UUID, wanted: Below
+) -> list[OnRecord]:
+    """Trace records that hold a tool call right below one of some nodes.
+
+    Raises:
+        QuarantinedError: one of them does not verify.
+    """
+    return [await _proven(chains, keys, row) for row in await db.spans.calls_below(pool, tenant_id, wanted)]
 
 
 async def _proven(chains: Chains, keys: TenantKeys, row: TrailRow) -> OnRecord:

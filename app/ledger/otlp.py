@@ -17,6 +17,7 @@ import msgspec
 from app.chain.record import Draft
 from app.errors import BadRequestError, TrailsError, UnavailableError
 from app.guard.kinds import EVENT, TRACE
+from app.ledger.both_ends import BothEnds
 from app.ledger.idempotency import Stamp
 from app.ledger.post import Entry, Receipt, SpansOnRecordError
 from app.principal import Grant, Permission, Principal, Role, grant
@@ -79,7 +80,11 @@ async def record_spans(
             given = grant(principal, Permission.POST, agent_id)
             if principal.role is Role.OPERATOR:
                 await ledger.observed(grant(principal, Permission.OBSERVE, agent_id))
-            return await _Recording(ledger, given).run(spans, request_digest)
+            ends = BothEnds(ledger, principal, agent_id)
+            recording = _Recording(ledger, given)
+            recorded = await recording.run(await ends.marked(spans), request_digest)
+            await ends.mark_earlier(spans.fragments, recording.receipts)
+            return recorded
 
     # Each agent's spans are tried, whatever goes wrong with another's: the next delivery then has fewer left.
     results = await asyncio.gather(
@@ -97,7 +102,7 @@ class _Recording:
     def __init__(self, ledger: Ledger, given: Grant) -> None:
         self._ledger = ledger
         self._grant = given
-        self._receipts: list[Receipt] = []
+        self.receipts: list[Receipt] = []
         self._events: list[Entry] = []
         self._rejected: list[Rejected] = []
         self._stored = self._known = self._conflicts = 0
@@ -116,7 +121,7 @@ class _Recording:
             self._events.append(self._event(payload, request_digest))
         await self._post_events()
         agent_id = self._grant.agent_id or ""
-        last = max(self._receipts, key=lambda receipt: receipt.seq, default=None)
+        last = max(self.receipts, key=lambda receipt: receipt.seq, default=None)
         return Recorded(agent_id, last, self._stored, self._known, self._conflicts, tuple(self._rejected))
 
     async def _post(self, fragments: Sequence[SpanFragment]) -> list[SpanFragment]:
@@ -125,7 +130,7 @@ class _Recording:
         again: list[SpanFragment] = []
         for fragment, result in zip(fragments, results, strict=True):
             if isinstance(result, Receipt):
-                self._receipts.append(result)
+                self.receipts.append(result)
                 self._stored += len(fragment.nodes)
             elif isinstance(result, SpansOnRecordError):
                 again += await self._without_known(fragment, result.known)
@@ -155,7 +160,7 @@ class _Recording:
             self._known += 1
             if place.agent_id == self._grant.agent_id:
                 record = place.record
-                self._receipts.append(Receipt(place.agent_id, record.seq, record.hash, record.timestamp))
+                self.receipts.append(Receipt(place.agent_id, record.seq, record.hash, record.timestamp))
             return
         self._conflicts += 1
         payload = conflict_event(item.node, place.agent_id, place.record.seq, place.record.hash)
@@ -175,7 +180,7 @@ class _Recording:
         for result in await self._ledger.post(self._grant, self._events):
             if isinstance(result, TrailsError):
                 raise result
-            self._receipts.append(result)
+            self.receipts.append(result)
 
     def _entry(self, fragment: SpanFragment) -> Entry:
         draft = Draft(

@@ -179,8 +179,16 @@ def _sending(source: Source, position: int, node: dict[str, JsonValue]) -> Sendi
         name=_text(node.get("name")) or "",
         status=_text(outputs.get("status")) if isinstance(outputs, dict) else None,
         started_us=started_us(metadata) if isinstance(metadata, dict) else None,
-        digest=hashlib.blake2b(canonical(node).encode(), digest_size=_DIGEST_BYTES).digest(),
+        digest=hashlib.blake2b(canonical(_as_sent(node)).encode(), digest_size=_DIGEST_BYTES).digest(),
     )
+
+
+def _as_sent(node: JsonObject) -> JsonObject:
+    """The node without the mark of a call's inner end, which the service sets when it learns of the outer."""
+    metadata = node.get("metadata")
+    if not isinstance(metadata, dict) or "nested_in" not in metadata:
+        return node
+    return {**node, "metadata": {name: value for name, value in metadata.items() if name != "nested_in"}}
 
 
 def started_us(metadata: JsonObject) -> int | None:

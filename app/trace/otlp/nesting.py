@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from app.chain.strict import JsonValue
+from app.chain.strict import JsonObject, JsonValue
 from app.trace.otlp.convention import TOOL_CALL
 from app.trace.otlp.node import SpanNode
 from app.trace.otlp.span import Span
@@ -31,15 +31,15 @@ def mark_nested(nodes: Sequence[SpanNode]) -> None:
         if node.is_tool_call:
             outer = _outer_call(node, places)
             if outer is not None:
-                mark(node, _id(outer.value["node_id"]))
+                mark_value(node.value, _id(outer.value["node_id"]))
 
 
 _A_PAIR: Final = 2
 
 
-def mark(node: SpanNode, outer_id: str) -> None:
+def mark_value(node: JsonObject, outer_id: str) -> None:
     """Says that a node is the inner end of the call that ``outer_id`` is the outer end of."""
-    metadata = node.value["metadata"]
+    metadata = node.get("metadata")
     if isinstance(metadata, dict):
         metadata[NESTED_IN] = outer_id
 
@@ -54,6 +54,12 @@ def is_same_call(inner: JsonValue, outer: JsonValue) -> bool:
     )
 
 
+def passes_on(node: JsonObject) -> bool:
+    """Whether a node is one of a transport between two ends: no convention says what it is."""
+    metadata = node.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("node_type_source") == "default"
+
+
 def _outer_call(node: SpanNode, places: dict[_Place, SpanNode]) -> SpanNode | None:
     at = node
     for _ in range(_MAX_BETWEEN):
@@ -63,8 +69,7 @@ def _outer_call(node: SpanNode, places: dict[_Place, SpanNode]) -> SpanNode | No
         if parent.is_tool_call:
             return parent if is_same_call(node.value, parent.value) else None
         at = parent
-        metadata = at.value["metadata"]
-        if not isinstance(metadata, dict) or metadata["node_type_source"] != "default":
+        if not passes_on(at.value):
             return None
     return None
 
