@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -283,3 +284,18 @@ def test_t13_the_records_time_is_the_services_and_skew_is_told(operator: Client,
     assert stored[0]["payload"]["occurred_at"] == "2020-01-01T00:00:00.000000Z"
     lines = results(post_lines(agent, EVENTS, [event(occurred_at=time) for time in said]))
     assert [line["clock_skewed"] for line in lines] == [*said.values()]
+
+
+def test_p21_of_several_at_once_under_one_key_one_is_recorded_whole(operator: Client, agent: Client) -> None:
+    bodies = [{"events": [event(type=str(count))] * count} for count in (2, 3, 5, 9)]
+
+    def send(body: dict[str, Any]) -> tuple[int, int]:
+        reply = agent.post(EVENTS, body, Idempotency_Key="k")
+        return reply.status, len(body["events"])
+
+    with ThreadPoolExecutor(8) as senders:
+        answers = list(senders.map(send, bodies * 2))
+    accepted = {count for status, count in answers if status == 200}
+    assert sorted(status for status, _ in answers) == [200, 200, *[409] * 6]
+    assert {head(operator)["seq"]} == accepted
+    assert {record["payload"]["type"] for record in recorded(operator, "event")} == {str(*accepted)}
