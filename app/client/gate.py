@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from app.chain.strict import JsonValue
 from app.client.backend import Backend, Outcome, Refusal
@@ -62,6 +62,10 @@ _FIRST_RESEND_SECS: Final = 0.5
 _LAST_RESEND_SECS: Final = 30.0
 
 _log = logging.getLogger("trails.client")
+
+
+Question: TypeAlias = Callable[[Backend], Coroutine[Any, Any, Decision]]
+"""What is asked of a backend; it does not fail, since no answer is a denial."""
 
 
 class Gate:
@@ -112,11 +116,7 @@ class Gate:
         Raises:
             ValueError: ``cost`` is no number that JSON has; nothing was sent.
         """
-        question = self._question(tool, input, cost, thought_process, idempotency_key)
-        try:
-            return self._worker.call(question, self._given_up)
-        except WorkerClosedError as error:
-            return Refusal.unavailable(str(error)).denied()
+        return self._asked(self._question(tool, input, cost, thought_process, idempotency_key))
 
     async def acheck(
         self,
@@ -128,11 +128,7 @@ class Gate:
         idempotency_key: str | None = None,
     ) -> Decision:
         """``check`` for coroutines."""
-        question = self._question(tool, input, cost, thought_process, idempotency_key)
-        try:
-            return await self._worker.acall(question, self._given_up)
-        except WorkerClosedError as error:
-            return Refusal.unavailable(str(error)).denied()
+        return await self._aasked(self._question(tool, input, cost, thought_process, idempotency_key))
 
     def decide(
         self,
@@ -175,7 +171,7 @@ class Gate:
         """
         look, waiting = self._look(action_id), _Waiting(self._approval_timeout, timeout)
         while True:
-            decision = self._worker.call(look, self._given_up)
+            decision = self._asked(look)
             if not isinstance(decision, Pending) or waiting.over:
                 return decision
             time.sleep(waiting.interval())
@@ -184,7 +180,7 @@ class Gate:
         """``wait`` for coroutines."""
         look, waiting = self._look(action_id), _Waiting(self._approval_timeout, timeout)
         while True:
-            decision = await self._worker.acall(look, self._given_up)
+            decision = await self._aasked(look)
             if not isinstance(decision, Pending) or waiting.over:
                 return decision
             await asyncio.sleep(waiting.interval())
@@ -299,6 +295,18 @@ class Gate:
 
     # --- questions ----------------------------------------------------------------------------------
 
+    def _asked(self, question: Question) -> Decision:
+        try:
+            return self._worker.call(question, self._given_up)
+        except WorkerClosedError as error:
+            return Refusal.unavailable(str(error)).denied()
+
+    async def _aasked(self, question: Question) -> Decision:
+        try:
+            return await self._worker.acall(question, self._given_up)
+        except WorkerClosedError as error:
+            return Refusal.unavailable(str(error)).denied()
+
     def _question(
         self,
         tool: str,
@@ -306,7 +314,7 @@ class Gate:
         cost: int | None,
         thought: str | None,
         key: str | None,
-    ) -> Callable[[Backend], Coroutine[Any, Any, Decision]]:
+    ) -> Question:
         session_id, parent_id = self._place.now()
         members = {
             "input": as_recorded(value),
@@ -326,7 +334,7 @@ class Gate:
 
         return ask
 
-    def _look(self, action_id: str) -> Callable[[Backend], Coroutine[Any, Any, Decision]]:
+    def _look(self, action_id: str) -> Question:
         """One look at an action that waits; the claim is this waiting's own, however often it looks."""
         claimant = uuid.uuid4().hex
 

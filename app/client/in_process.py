@@ -171,13 +171,18 @@ class LedgerBackend:
     async def report(self, outcome: Outcome) -> None:
         """As POST …/actions/{id}/outcome."""
         from app.guard.bodies import Report  # noqa: PLC0415  as above
+        from app.guard.words import OutcomeStatus  # noqa: PLC0415  as above
         from app.principal import Permission  # noqa: PLC0415  as above
 
-        parsed = _parsed(report_body(outcome))
-        mark = _stamp(f"actions/{outcome.action_id}/outcome", outcome.key, parsed)
-        report = Report.parse(parsed.value)
-        grant = self._may(Permission.REPORT)
-        await _answered(self._ledger.report(grant, outcome.action_id, report, mark))
+        async def reported() -> JsonObject:
+            parsed = _parsed(report_body(outcome))
+            mark = _stamp(f"actions/{outcome.action_id}/outcome", outcome.key, parsed)
+            report = Report.parse(parsed.value)
+            harm = report.status is OutcomeStatus.HARMFUL
+            grant = self._may(Permission.REPORT_HARM if harm else Permission.REPORT)
+            return await self._ledger.report(grant, outcome.action_id, report, mark)
+
+        await _answered(reported())
 
     async def log_uuid(self) -> UUID:
         """As in the agent's status."""

@@ -172,6 +172,8 @@ def test_reporting_by_hand(guard: Guard, stage: Stage) -> None:
     assert guard.report(allowed.action_id, "success") is True
     with pytest.raises(OutcomeRefusedError, match="invalid_state"):
         guard.report(allowed.action_id, "failure", "after all")
+    with pytest.raises(OutcomeRefusedError, match="forbidden"):
+        guard.report(allowed.action_id, "harmful")  # type: ignore[arg-type]  # what an agent may not say
     assert [status for _, status, _ in stage.outcomes()] == ["unknown", "success"]
     assert stage.records("action_requested")[0]["payload"]["thought_process"] == "it may be there"
 
@@ -252,9 +254,9 @@ async def test_whoever_gives_up_asking_does_not_leave_an_action_open(guard: Guar
 def test_a_closed_guard_allows_nothing(guard: Guard) -> None:
     guard.close()
     guard.close()
-    denied = guard.check("search")
-    assert isinstance(denied, Denied)
-    assert denied.code == "unavailable"
+    for denied in (guard.check("search"), guard.wait("act-1")):
+        assert isinstance(denied, Denied)
+        assert denied.code == "unavailable"
 
 
 def test_nothing_is_left_behind_by_a_guard_that_was_closed(stage: Stage) -> None:

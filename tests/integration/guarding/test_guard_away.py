@@ -250,6 +250,7 @@ def test_a_forked_child_asks_on_connections_of_its_own(stage: Stage) -> None:
     assert guard.check("search") == Allowed("act-1", 1, 999)
     child = os.fork()
     if child == 0:
+        signal.alarm(20)  # a child that hangs is found
         allowed = guard.check("search") == Allowed("act-2", 1, 998)
         os._exit(0 if allowed else 1)
     assert os.waitpid(child, 0)[1] == 0

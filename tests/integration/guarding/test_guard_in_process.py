@@ -149,6 +149,10 @@ async def test_reporting_by_hand(guard: Guard, table: Table) -> None:
         await guard.areport("act-1", "failure")
     with pytest.raises(OutcomeRefusedError, match="unknown_action"):
         await guard.areport("act-9", "failure")
+    with pytest.raises(OutcomeRefusedError, match="forbidden"):
+        await guard.areport("act-1", "harmful")  # type: ignore[arg-type]  # what an agent may not say
+    with pytest.raises(OutcomeRefusedError, match="bad_request"):
+        await guard.areport("act-1", "well")  # type: ignore[arg-type]
     assert await outcomes(table) == [("act-1", "success")]
 
 
