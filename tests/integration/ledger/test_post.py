@@ -308,9 +308,9 @@ async def test_nobody_waits_for_ever_and_what_was_told_to_be_late_is_not_written
     agent: Caller, database: Database, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with holding(database.admin_url, await next_rows(agent, event())) as blocker:
+        monkeypatch.setattr(post, "LOCK_SECS", 0.2)
         first = asyncio.create_task(agent.post(posted({"n": 1})))
-        await table.until_waiting(1)
-        monkeypatch.setattr(post, "LOCK_SECS", 0.05)
+        await table.until_waiting(1)  # its turn has come: it is answered when it is known what became of it
         with pytest.raises(UnavailableError, match="wait for the database"):
             await agent.post(posted({"n": 2}))
         await blocker.execute("ROLLBACK")
