@@ -4,8 +4,8 @@
 
     ClientError
     ├── ConfigurationError        no token, no agent, a URL that is none: nothing was sent
-    ├── ActionDenied             a guarded tool was not run (app.client.decisions)
-    ├── OutcomeRefusedError      the service does not take an outcome (app.client.decisions)
+    ├── ActionDenied              a guarded tool was not run (app.client.decisions)
+    ├── OutcomeRefusedError       the service does not take an outcome (app.client.decisions)
     ├── OutboxError               the journal on this machine
     │   ├── OutboxFullError       the bound is reached and the time to wait is over: nothing was recorded
     │   ├── OutboxClosedError     used after ``close()``
