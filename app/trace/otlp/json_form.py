@@ -262,7 +262,7 @@ def _double(value: JsonValue, where: str) -> JsonValue:
         number = math.inf
     if not math.isfinite(number):
         raise SpanError(f"{where}: doubleValue overflows a double")
-    return number
+    return double(number)
 
 
 _SPECIAL: Final = frozenset({"NaN", "Infinity", "-Infinity"})
