@@ -175,6 +175,18 @@ BEGIN
 END
 $$;
 
+-- Why a call did not succeed, in words; NULL when it did or nothing was said.
+CREATE FUNCTION trails.error_v1(outputs jsonb) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN CASE WHEN outputs ->> 'status' IS DISTINCT FROM 'success'
+                THEN coalesce(outputs -> 'error' ->> 'message', outputs ->> 'error',
+                              nullif(outputs ->> 'detail', ''), outputs -> 'reason' ->> 'code',
+                              outputs ->> 'reason') END;
+END
+$$;
+
 -- ---------------------------------------------------------------------------------------------- records
 
 -- A text as JSONB; NULL where it is none. For chain_check, which reads what somebody may have written by hand.
@@ -209,7 +221,7 @@ CREATE FUNCTION trails.trace_nodes_v1() RETURNS TABLE (
     status text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb, started_at timestamptz,
     ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint, output_tokens bigint,
     total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz, clock_skew interval,
-    clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid, seq bigint, hash text,
+    clock_skewed boolean, "position" bigint, kind text, log_uuid uuid, seq bigint, hash text,
     record_id bigint, trace_data jsonb)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
@@ -238,7 +250,6 @@ AS $$
            trails.started_at_v1(x.node -> 'metadata') - t.created_at,
            trails.started_at_v1(x.node -> 'metadata')
                NOT BETWEEN t.created_at - interval '24 hours' AND t.created_at + interval '5 minutes',
-           coalesce(trails.count_v1(s.counts -> lower(x.node ->> 'node_id')), 1),
            x."position",
            t.kind,
            t.log_uuid,
@@ -248,23 +259,17 @@ AS $$
            t.trace_data
       FROM trails.agent_audit_trails AS t
      CROSS JOIN LATERAL (
-           SELECT CASE WHEN t.kind NOT IN ('outcome', 'action_denied', 'action_rejected') THEN (
-                  SELECT jsonb_object_agg(lower(y.node ->> 'node_id'), true)
-                    FROM trails.agent_audit_trails AS l CROSS JOIN LATERAL trails.nodes_v1(l.trace_data) AS y
-                   WHERE l.tenant_id = t.tenant_id AND l.session_id = t.session_id AND l.log_uuid = t.log_uuid
-                     AND (l.seq > t.seq OR l.kind IN ('outcome', 'action_denied', 'action_rejected'))
-                     AND y.node ->> 'node_id' IS NOT NULL) END AS ids
+           SELECT coalesce(CASE WHEN t.kind NOT IN ('outcome', 'action_denied', 'action_rejected') THEN (
+                  SELECT jsonb_object_agg(lower(i.id #>> '{}'), true)
+                    FROM (SELECT jsonb_path_query(l.trace_data, 'lax $.trace_tree[*].node_id ? (@ != null)') AS id
+                            FROM trails.agent_audit_trails AS l
+                           WHERE l.tenant_id = t.tenant_id AND l.session_id = t.session_id
+                             AND l.log_uuid = t.log_uuid AND (l.seq > t.seq OR l.kind IN ('outcome', 'action_denied', 'action_rejected'))) AS i) END, '{}') AS ids
            OFFSET 0) AS replaced
-     CROSS JOIN LATERAL trails.nodes_v1(t.trace_data) AS x
-      -- The planner leaves this out when nobody asks for the count.
-      LEFT JOIN LATERAL (
-           SELECT jsonb_object_agg(c.node_id, c.sendings) AS counts
-             FROM (SELECT lower(y.node ->> 'node_id') AS node_id, count(*) AS sendings
-                     FROM trails.agent_audit_trails AS r CROSS JOIN LATERAL trails.nodes_v1(r.trace_data) AS y
-                    WHERE r.tenant_id = t.tenant_id AND r.session_id = t.session_id AND r.log_uuid = t.log_uuid
-                      AND t.kind NOT IN ('outcome', 'action_denied', 'action_rejected') AND r.kind NOT IN ('outcome', 'action_denied', 'action_rejected')
-                      AND y.node ->> 'node_id' IS NOT NULL
-                    GROUP BY 1) AS c) AS s ON true
+      -- The path uses no variable. To name the ids as its variables is what makes the planner ask for them
+      -- first, once a record, and never again for each node.
+     CROSS JOIN LATERAL jsonb_path_query(t.trace_data, 'lax $.trace_tree[*]', replaced.ids)
+                        WITH ORDINALITY AS x (node, "position")
      WHERE (replaced.ids ? lower(x.node ->> 'node_id')) IS NOT TRUE
        AND (t.kind <> 'outcome' OR t.trace_data ->> 'status' IS DISTINCT FROM 'unknown'
             OR NOT EXISTS (
@@ -277,13 +282,16 @@ $$;
 -- The same choice for one session as a whole: read once, whatever its length.
 CREATE FUNCTION trails.session_nodes_v1(tenant uuid, session uuid) RETURNS TABLE (
     agent_id text, log_uuid uuid, seq bigint, kind text, recorded_at timestamptz, "position" bigint,
-    node_id text, parent_id text, node_type text, name text, status text, metadata jsonb, guarded boolean)
+    node_id text, parent_id text, node_type text, name text, status text, outputs jsonb, metadata jsonb,
+    guarded boolean, sendings bigint)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT DISTINCT ON (t.log_uuid, coalesce(lower(x.node ->> 'node_id'), t.seq || '/' || x."position"))
            t.agent_id, t.log_uuid, t.seq, t.kind, t.created_at, x."position", lower(x.node ->> 'node_id'),
            lower(x.node ->> 'parent_id'), x.node ->> 'node_type', x.node ->> 'name',
-           x.node -> 'outputs' ->> 'status', x.node -> 'metadata', t.kind IN ('outcome', 'action_denied', 'action_rejected')
+           x.node -> 'outputs' ->> 'status', x.node -> 'outputs', x.node -> 'metadata', t.kind IN ('outcome', 'action_denied', 'action_rejected'),
+           CASE WHEN t.kind IN ('outcome', 'action_denied', 'action_rejected') THEN 1
+                ELSE count(*) OVER (PARTITION BY t.log_uuid, lower(x.node ->> 'node_id')) END
       FROM trails.agent_audit_trails AS t CROSS JOIN LATERAL trails.nodes_v1(t.trace_data) AS x
      WHERE t.tenant_id = tenant AND t.session_id = session
      ORDER BY t.log_uuid, coalesce(lower(x.node ->> 'node_id'), t.seq || '/' || x."position"),
@@ -295,18 +303,15 @@ CREATE FUNCTION trails.tool_calls_v1() RETURNS TABLE (
     status text, error text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb,
     started_at timestamptz, ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint,
     output_tokens bigint, total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz,
-    clock_skew interval, clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid,
+    clock_skew interval, clock_skewed boolean, "position" bigint, kind text, log_uuid uuid,
     seq bigint, hash text, record_id bigint, trace_data jsonb)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT n.tenant_id, n.agent_id, n.session_id, n.node_id, n.parent_id, n.node_type, n.name, n.status,
-           CASE WHEN n.status IS DISTINCT FROM 'success'
-                THEN coalesce(n.outputs -> 'error' ->> 'message', n.outputs ->> 'error',
-                              nullif(n.outputs ->> 'detail', ''), n.outputs -> 'reason' ->> 'code',
-                              n.outputs ->> 'reason') END,
+           trails.error_v1(n.outputs),
            n.thought_process, n.inputs, n.outputs, n.metadata, n.started_at, n.ended_at, n.duration_ms, n.model,
            n.input_tokens, n.output_tokens, n.total_tokens, n.cost, n.action_id, n.recorded_at, n.clock_skew,
-           n.clock_skewed, n.sendings, n."position", n.kind, n.log_uuid, n.seq, n.hash, n.record_id, n.trace_data
+           n.clock_skewed, n."position", n.kind, n.log_uuid, n.seq, n.hash, n.record_id, n.trace_data
       FROM trails.trace_nodes_v1() AS n
      WHERE n.node_type = 'TOOL_CALL' AND n.metadata ->> 'nested_in' IS NULL
 $$;
@@ -317,22 +322,22 @@ CREATE FUNCTION trails.failed_tool_calls_v1() RETURNS TABLE (
     status text, error text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb,
     started_at timestamptz, ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint,
     output_tokens bigint, total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz,
-    clock_skew interval, clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid,
+    clock_skew interval, clock_skewed boolean, "position" bigint, kind text, log_uuid uuid,
     seq bigint, hash text, record_id bigint)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT c.tenant_id, c.agent_id, c.session_id, c.node_id, c.parent_id, c.node_type, c.tool, c.status, c.error,
            c.thought_process, c.inputs, c.outputs, c.metadata, c.started_at, c.ended_at, c.duration_ms, c.model,
            c.input_tokens, c.output_tokens, c.total_tokens, c.cost, c.action_id, c.recorded_at, c.clock_skew,
-           c.clock_skewed, c.sendings, c."position", c.kind, c.log_uuid, c.seq, c.hash, c.record_id
+           c.clock_skewed, c."position", c.kind, c.log_uuid, c.seq, c.hash, c.record_id
       FROM trails.tool_calls_v1() AS c
      WHERE c.status = 'failed'
        AND c.trace_data @> '{"trace_tree": [{"outputs": {"status": "failed"}, "node_type": "TOOL_CALL"}]}'::jsonb
 $$;
 
--- What came after a failed call of a session to put it right: a SELF_CORRECTION node, or the same tool called
--- again, below the failed call or later under the same parent. Two times of the callers' clock decide what is
--- later, else the order of the records.
+-- What came after a failed call to put it right: a SELF_CORRECTION node, or the same tool called again, below the
+-- failed call or later under the same parent. Two times of the callers' clock decide what is later, else the
+-- order of the records. Each session with a failed call is read once.
 CREATE FUNCTION trails.corrections_v1() RETURNS TABLE (
     tenant_id uuid, session_id uuid, agent_id text, failed_node_id text, tool text, error text,
     failed_at timestamptz, recorded_at timestamptz, relation text, correction_node_id text,
@@ -340,23 +345,35 @@ CREATE FUNCTION trails.corrections_v1() RETURNS TABLE (
     correction_agent_id text)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
-    SELECT f.tenant_id, f.session_id, f.agent_id, f.node_id, f.tool, f.error,
-           coalesce(f.started_at, f.recorded_at), f.recorded_at,
-           CASE WHEN c.parent_id = f.node_id THEN 'child' ELSE 'sibling' END,
-           c.node_id, c.node_type, c.name, c.status,
-           coalesce(trails.started_at_v1(c.metadata), c.recorded_at), c.agent_id
-      FROM trails.failed_tool_calls_v1() AS f
-     CROSS JOIN LATERAL trails.session_nodes_v1(f.tenant_id, f.session_id) AS c
-     WHERE f.session_id <> f.log_uuid
-       AND c.node_id <> f.node_id
-       AND c.metadata ->> 'nested_in' IS NULL
-       AND (c.node_type = 'SELF_CORRECTION' OR c.node_type = 'TOOL_CALL' AND c.name = f.tool)
-       AND (c.parent_id = f.node_id
-            OR c.parent_id = f.parent_id
-               AND CASE WHEN trails.started_at_v1(c.metadata) <> f.started_at
-                        THEN trails.started_at_v1(c.metadata) > f.started_at
-                        WHEN c.log_uuid = f.log_uuid THEN (c.seq, c."position") > (f.seq, f."position")
-                        ELSE c.recorded_at > f.recorded_at END)
+    SELECT s.tenant_id, s.session_id, p.*
+      FROM (SELECT DISTINCT t.tenant_id, t.session_id
+              FROM trails.agent_audit_trails AS t
+             WHERE t.trace_data
+                   @> '{"trace_tree": [{"outputs": {"status": "failed"}, "node_type": "TOOL_CALL"}]}'::jsonb) AS s
+     CROSS JOIN LATERAL (
+           WITH call AS MATERIALIZED (
+               SELECT n.agent_id, n.log_uuid, n.seq, n."position", n.recorded_at, n.node_id, n.parent_id,
+                      n.node_type, n.name, n.status, trails.started_at_v1(n.metadata) AS started_at,
+                      CASE WHEN n.status = 'failed' AND n.node_type = 'TOOL_CALL'
+                           THEN trails.error_v1(n.outputs) END AS error
+                 FROM trails.session_nodes_v1(s.tenant_id, s.session_id) AS n
+                WHERE n.node_type IN ('TOOL_CALL', 'SELF_CORRECTION') AND n.metadata ->> 'nested_in' IS NULL
+           ), pair AS (
+               SELECT f, c, 'child' AS relation
+                 FROM call AS f JOIN call AS c ON c.parent_id = f.node_id
+                UNION ALL
+               SELECT f, c, 'sibling'
+                 FROM call AS f JOIN call AS c ON c.parent_id = f.parent_id
+                WHERE CASE WHEN c.started_at <> f.started_at THEN c.started_at > f.started_at
+                           WHEN c.log_uuid = f.log_uuid THEN (c.seq, c."position") > (f.seq, f."position")
+                           ELSE c.recorded_at > f.recorded_at END
+           )
+           SELECT (f).agent_id, (f).node_id, (f).name, (f).error, coalesce((f).started_at, (f).recorded_at),
+                  (f).recorded_at, relation, (c).node_id, (c).node_type, (c).name, (c).status,
+                  coalesce((c).started_at, (c).recorded_at), (c).agent_id
+             FROM pair
+            WHERE (f).node_type = 'TOOL_CALL' AND (f).status = 'failed' AND (c).node_id <> (f).node_id
+              AND ((c).node_type = 'SELF_CORRECTION' OR (c).name = (f).name)) AS p
 $$;
 
 -- ----------------------------------------------------------------------------------------- the sessions
@@ -368,17 +385,18 @@ $$;
 CREATE FUNCTION trails.session_paths_v1() RETURNS TABLE (
     tenant_id uuid, session_id uuid, agent_id text, node_id text, parent_id text, node_type text, name text,
     status text, depth integer, path text[], names text[], root_id text, orphan boolean, cyclic boolean,
-    "order" bigint, log_uuid uuid, seq bigint)
+    sendings bigint, "order" bigint, log_uuid uuid, seq bigint)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT f.tenant_id, f.session_id, p.agent_id, p.node_id, p.parent_id, p.node_type, p.name, p.status, p.depth,
-           p.path, p.names, p.root_id, p.orphan, p.depth IS NULL, p.number, p.log_uuid, p.seq
+           p.path, p.names, p.root_id, p.orphan, p.depth IS NULL, p.sendings, p.number, p.log_uuid,
+           p.seq
       FROM trails.agent_audit_trails AS f
      CROSS JOIN LATERAL (
            WITH RECURSIVE node AS MATERIALIZED (
                SELECT row_number() OVER (ORDER BY n.recorded_at, n.log_uuid, n.seq, n."position") AS number,
                       n.agent_id, n.node_id, n.parent_id, n.node_type, n.name, n.status, n.log_uuid, n.seq,
-                      n.guarded
+                      n.guarded, n.sendings
                  FROM trails.session_nodes_v1(f.tenant_id, f.session_id) AS n
            ), linked AS MATERIALIZED (
                -- Two chains may have sent the parent: its own chain's first, then the guard's.
@@ -388,7 +406,7 @@ AS $$
            ), walk AS (
                SELECT l.number, l.node_id AS root_id, 1 AS depth, ARRAY[l.node_id] AS path, ARRAY[l.name] AS names
                  FROM linked AS l
-                WHERE l.above IS NULL
+                WHERE CASE WHEN l.above IS NULL THEN true ELSE false END
                UNION ALL
                -- The last 128 steps: a chain of 10,000 nodes would take gigabytes.
                SELECT l.number, w.root_id, w.depth + 1,
@@ -629,8 +647,7 @@ CREATE VIEW trails.trace_nodes WITH (security_invoker = true) AS
     SELECT v.tenant_id, v.agent_id, v.session_id, v.node_id, v.parent_id, v.node_type, v.name, v.status,
            v.thought_process, v.inputs, v.outputs, v.metadata, v.started_at, v.ended_at, v.duration_ms,
            v.model, v.input_tokens, v.output_tokens, v.total_tokens, v.cost, v.action_id, v.recorded_at,
-           v.clock_skew, v.clock_skewed, v.sendings, v."position", v.kind, v.log_uuid, v.seq, v.hash,
-           v.record_id
+           v.clock_skew, v.clock_skewed, v."position", v.kind, v.log_uuid, v.seq, v.hash, v.record_id
       FROM trails.trace_nodes_v1() AS v;
 COMMENT ON VIEW trails.trace_nodes IS
     'Nodes of all trace trees: one row a node that a chain sent to a session, by its latest sending; what'
@@ -673,9 +690,6 @@ COMMENT ON COLUMN trails.trace_nodes.clock_skew IS
 COMMENT ON COLUMN trails.trace_nodes.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
-COMMENT ON COLUMN trails.trace_nodes.sendings IS
-    'How often its chain sent this node to the session; of a node that the guard wrote always 1. Counting'
-    ' reads all of the session once more for each of its records.';
 COMMENT ON COLUMN trails.trace_nodes."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.trace_nodes.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
@@ -689,8 +703,8 @@ CREATE VIEW trails.tool_calls WITH (security_invoker = true) AS
     SELECT v.tenant_id, v.agent_id, v.session_id, v.node_id, v.parent_id, v.node_type, v.tool, v.status,
            v.error, v.thought_process, v.inputs, v.outputs, v.metadata, v.started_at, v.ended_at,
            v.duration_ms, v.model, v.input_tokens, v.output_tokens, v.total_tokens, v.cost, v.action_id,
-           v.recorded_at, v.clock_skew, v.clock_skewed, v.sendings, v."position", v.kind, v.log_uuid, v.seq,
-           v.hash, v.record_id
+           v.recorded_at, v.clock_skew, v.clock_skewed, v."position", v.kind, v.log_uuid, v.seq, v.hash,
+           v.record_id
       FROM trails.tool_calls_v1() AS v;
 COMMENT ON VIEW trails.tool_calls IS
     'Calls of tools, guarded and observed: trace_nodes of type TOOL_CALL, without the second end of calls'
@@ -735,9 +749,6 @@ COMMENT ON COLUMN trails.tool_calls.clock_skew IS
 COMMENT ON COLUMN trails.tool_calls.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
-COMMENT ON COLUMN trails.tool_calls.sendings IS
-    'How often its chain sent this node to the session; of a node that the guard wrote always 1. Counting'
-    ' reads all of the session once more for each of its records.';
 COMMENT ON COLUMN trails.tool_calls."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.tool_calls.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
@@ -751,8 +762,8 @@ CREATE VIEW trails.failed_tool_calls WITH (security_invoker = true) AS
     SELECT v.tenant_id, v.agent_id, v.session_id, v.node_id, v.parent_id, v.node_type, v.tool, v.status,
            v.error, v.thought_process, v.inputs, v.outputs, v.metadata, v.started_at, v.ended_at,
            v.duration_ms, v.model, v.input_tokens, v.output_tokens, v.total_tokens, v.cost, v.action_id,
-           v.recorded_at, v.clock_skew, v.clock_skewed, v.sendings, v."position", v.kind, v.log_uuid, v.seq,
-           v.hash, v.record_id
+           v.recorded_at, v.clock_skew, v.clock_skewed, v."position", v.kind, v.log_uuid, v.seq, v.hash,
+           v.record_id
       FROM trails.failed_tool_calls_v1() AS v;
 COMMENT ON VIEW trails.failed_tool_calls IS
     'Calls of tools that failed and were not sent again with another end. Reads only records with a '
@@ -798,9 +809,6 @@ COMMENT ON COLUMN trails.failed_tool_calls.clock_skew IS
 COMMENT ON COLUMN trails.failed_tool_calls.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
-COMMENT ON COLUMN trails.failed_tool_calls.sendings IS
-    'How often its chain sent this node to the session; of a node that the guard wrote always 1. Counting'
-    ' reads all of the session once more for each of its records.';
 COMMENT ON COLUMN trails.failed_tool_calls."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.failed_tool_calls.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
@@ -816,8 +824,8 @@ CREATE VIEW trails.corrections WITH (security_invoker = true) AS
            v.correction_status, v.correction_at, v.correction_agent_id
       FROM trails.corrections_v1() AS v;
 COMMENT ON VIEW trails.corrections IS
-    'Failed calls of sessions with what came after to put them right: a SELF_CORRECTION node or the same '
-    'tool again, below the failed call or later under the same parent. One row a pair.';
+    'Failed calls with what came after to put them right: a SELF_CORRECTION node or the same tool again, '
+    'below the failed call or later under the same parent. One row a pair.';
 COMMENT ON COLUMN trails.corrections.tenant_id IS 'Whose row it is.';
 COMMENT ON COLUMN trails.corrections.session_id IS 'The session of both nodes.';
 COMMENT ON COLUMN trails.corrections.agent_id IS 'The agent whose call failed.';
@@ -841,7 +849,7 @@ COMMENT ON COLUMN trails.corrections.correction_agent_id IS 'The agent that corr
 
 CREATE VIEW trails.session_paths WITH (security_invoker = true) AS
     SELECT v.tenant_id, v.session_id, v.agent_id, v.node_id, v.parent_id, v.node_type, v.name, v.status,
-           v.depth, v.path, v.names, v.root_id, v.orphan, v.cyclic, v."order", v.log_uuid, v.seq
+           v.depth, v.path, v.names, v.root_id, v.orphan, v.cyclic, v.sendings, v."order", v.log_uuid, v.seq
       FROM trails.session_paths_v1() AS v;
 COMMENT ON VIEW trails.session_paths IS
     'Each node with its way down from the root of its session''s tree, over all agents that took part. '
@@ -868,6 +876,9 @@ COMMENT ON COLUMN trails.session_paths.root_id IS
 COMMENT ON COLUMN trails.session_paths.orphan IS 'Whether the node names a parent that never came.';
 COMMENT ON COLUMN trails.session_paths.cyclic IS
     'Whether the node stands in a cycle of parents, or below one.';
+COMMENT ON COLUMN trails.session_paths.sendings IS
+    'How often its chain sent the node to the session; the latest is shown. Of a node that the guard '
+    'wrote always 1.';
 COMMENT ON COLUMN trails.session_paths."order" IS
     'Order within the session by time and place of recording, from 1.';
 COMMENT ON COLUMN trails.session_paths.log_uuid IS 'The chain that holds the record.';
@@ -1041,7 +1052,7 @@ GRANT SELECT ON trails.trace_nodes, trails.tool_calls, trails.failed_tool_calls,
 GRANT EXECUTE ON FUNCTION trails.instant_v1(text), trails.number_v1(jsonb), trails.count_v1(jsonb),
     trails.unix_nano_v1(jsonb), trails.input_tokens_v1(jsonb), trails.output_tokens_v1(jsonb),
     trails.total_tokens_v1(jsonb), trails.started_at_v1(jsonb), trails.ended_at_v1(jsonb),
-    trails.json_v1(text), trails.nodes_v1(jsonb), trails.trace_nodes_v1(),
+    trails.error_v1(jsonb), trails.json_v1(text), trails.nodes_v1(jsonb), trails.trace_nodes_v1(),
     trails.session_nodes_v1(uuid, uuid), trails.tool_calls_v1(), trails.failed_tool_calls_v1(),
     trails.corrections_v1(), trails.session_paths_v1(), trails.sessions_v1(), trails.actions_v1(),
     trails.approvals_v1(), trails.scars_v1(), trails.agents_status_v1(), trails.chain_check_v1()

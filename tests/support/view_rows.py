@@ -16,7 +16,6 @@ from db.pool import Pool, tenant_transaction
 from tests.support.rows import KEY, START_US, Maker
 
 SESSION = UUID("5e551011-0000-4000-8000-000000000001")
-GUARD_KINDS = ("outcome", "action_denied", "action_rejected")
 
 Json = dict[str, Any]
 
@@ -26,9 +25,7 @@ def node_id(name: str) -> str:
     return str(uuid.uuid5(SESSION, name))
 
 
-def node(
-    name: str, parent: str | None = None, node_type: str = "TOOL_CALL", /, **members: Any
-) -> Json:
+def node(name: str, parent: str | None = None, node_type: str = "TOOL_CALL", /, **members: Any) -> Json:
     """A node whose id and parent are named; ``status`` and ``metadata`` may be given among ``members``."""
     status = members.pop("status", None)
     outputs = {} if status is None else {"outputs": {"status": status}}
@@ -47,7 +44,9 @@ def fragment(*nodes: Json, session: UUID = SESSION) -> Json:
     return {"session_id": str(session), "total_nodes": len(nodes), "trace_tree": list(nodes)}
 
 
-async def send(pool: Pool, maker: Maker, *nodes: Json, session: UUID = SESSION, kind: str = "trace") -> TrailRow:
+async def send(
+    pool: Pool, maker: Maker, *nodes: Json, session: UUID = SESSION, kind: str = "trace"
+) -> TrailRow:
     """Appends one record with these nodes."""
     row = maker.row(kind, fragment(*nodes, session=session))
     await db.ledger.append(pool, [row])
@@ -79,7 +78,7 @@ async def view(pool: Pool, tenant: UUID, name: str, where: str = "true", *argume
     async with tenant_transaction(pool, tenant) as connection:
         return [
             dict(row)
-            for row in await connection.fetch(f"SELECT * FROM trails.{name} WHERE {where}", *arguments)  # noqa: S608  names of this test suite
+            for row in await connection.fetch(f"SELECT * FROM trails.{name} WHERE {where}", *arguments)
         ]
 
 
