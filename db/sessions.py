@@ -84,7 +84,7 @@ async def rows(
 
 
 async def beginnings(
-    pool: Pool, tenant_id: UUID, *, since: datetime, until: datetime, after: Beginning, most: int = LOOKED_AT
+    pool: Pool, tenant_id: UUID, *, since: datetime, until: datetime, after: Beginning, most: int
 ) -> Found:
     """Sessions that begin from ``since`` on and before ``until``, newest first, those behind ``after``."""
     arguments = (tenant_id, since, until, after.created_at, after.session_id, most)

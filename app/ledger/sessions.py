@@ -41,21 +41,36 @@ if TYPE_CHECKING:
 MAX_NODES: Final = 20_000
 """Nodes in one answer."""
 
-MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of nodes in one answer."""
-
-MAX_SENDINGS: Final = 100_000
-"""Nodes, each as often as it was sent, of a session that is assembled here; about 60 MB while it is."""
-
 MAX_UNVERIFIED: Final = 1_000
 """Records that do not verify that one answer lists."""
 
-_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Signed text whose contents are kept, so that small sessions are read once."""
 
-_PART_NODES: Final = 500
-_PART_BYTES: Final = 4 * 1024 * 1024
-"""Nodes whose contents are read at a time, and the signed text that they may stand in."""
+class Limits(msgspec.Struct, frozen=True):
+    """What bounds the work and the memory of one answer."""
+
+    nodes: int = MAX_NODES
+    """Nodes in one answer."""
+
+    answer_bytes: int = 32 * 1024 * 1024
+    """Bytes of nodes in one answer."""
+
+    sendings: int = 100_000
+    """Nodes, each as often as it was sent, of a session that is assembled; about 60 MB while it is."""
+
+    kept_chars: int = 8 * 1024 * 1024
+    """Signed text whose contents are kept, so that small sessions are read once."""
+
+    part_nodes: int = 500
+    """Nodes whose contents are read at a time."""
+
+    part_chars: int = 4 * 1024 * 1024
+    """Signed text, more or less, in which these may stand."""
+
+    looked_at: int = db.sessions.LOOKED_AT
+    """Records that one page of sessions looks at."""
+
+
+LIMITS: Final = Limits()
 
 _AT_ONCE: Final = 2
 """Sessions that one process assembles at the same moment."""
@@ -115,8 +130,9 @@ class SessionQuery(msgspec.Struct, frozen=True):
 class Sessions:
     """Lists sessions and reads one; behind ``Ledger``, which takes the grant."""
 
-    def __init__(self, pool: Pool, chains: Chains, keystore: Keystore) -> None:
+    def __init__(self, pool: Pool, chains: Chains, keystore: Keystore, limits: Limits = LIMITS) -> None:
         self._pool = pool
+        self._limits = limits
         self._chains = chains
         self._keystore = keystore
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -133,6 +149,7 @@ class Sessions:
             since=_moment(query.since_us, FIRST.created_at),
             until=_moment(query.until_us, EVER),
             after=query.after or _NEWEST,
+            most=self._limits.looked_at,
         )
         ids = [beginning.session_id for beginning in found.beginnings]
         matching = await db.sessions.matching(self._pool, tenant_id, ids, query.wanted, query.limit)
@@ -165,7 +182,7 @@ class Sessions:
         """
         keys = await self._keystore.of(tenant_id)
         async with self._turns:
-            reading = _Reading(self._pool, self._chains, keys, session_id)
+            reading = _Reading(self._pool, self._chains, keys, session_id, self._limits)
             await reading.run(EVER if after is None else _to_moment(after.upto_us))
             if not reading.records:
                 raise NotFoundError("session not found")
@@ -195,15 +212,18 @@ def read_beginning(text: str) -> Beginning:
 class _Reading:
     """Reads all records of one session, verified, and keeps what a tree is made of."""
 
-    def __init__(self, pool: Pool, chains: Chains, keys: TenantKeys, session_id: UUID) -> None:
+    def __init__(
+        self, pool: Pool, chains: Chains, keys: TenantKeys, session_id: UUID, limits: Limits
+    ) -> None:
         self._pool = pool
         self._chains = chains
         self._keys = keys
         self._known: dict[str, Chain | None] = {}
         self._kept: dict[tuple[UUID, int], JsonObject] = {}
-        self._kept_bytes = 0
+        self._kept_chars = 0
         self._sizes: dict[tuple[UUID, int], int] = {}
         self._hash = hashlib.sha256()
+        self.limits = limits
         self.session_id = session_id
         self.sendings: list[Sending] = []
         self.agents: set[str] = set()
@@ -228,10 +248,10 @@ class _Reading:
             for agent_id in {row.agent_id for row in rows} - self._known.keys():
                 self._known[agent_id] = await self._chain(agent_id)
             await asyncio.to_thread(self._take_all, rows)
-            if len(self.sendings) > MAX_SENDINGS:
+            if len(self.sendings) > self.limits.sendings:
                 raise AnswerTooLargeError(
-                    f"the session has more than {MAX_SENDINGS} sent nodes, which is more than is assembled "
-                    "here; ask the SQL view trace_nodes or session_paths"
+                    f"the session has more than {self.limits.sendings} sent nodes, which is more than is "
+                    "assembled here; ask the SQL view trace_nodes or session_paths"
                 )
             after = Place(rows[-1].created_at, rows[-1].log_uuid, rows[-1].seq)
 
@@ -243,7 +263,7 @@ class _Reading:
         for node in nodes:
             place = (node.shown.source.log_uuid, node.shown.source.seq)
             more = 0 if place in places else self._sizes[place]
-            if part and (len(part) >= _PART_NODES or size + more > _PART_BYTES):
+            if part and (len(part) >= self.limits.part_nodes or size + more > self.limits.part_chars):
                 yield part
                 part, places, size, more = [], set(), 0, self._sizes[place]
             part.append(node)
@@ -259,8 +279,8 @@ class _Reading:
             QuarantinedError: one is not there any more as it was.
         """
         hashes = {(source.log_uuid, source.seq): source.hash for source in sources}
-        if self._kept_bytes > _KEPT_BYTES and not hashes.keys() <= self._kept.keys():
-            self._kept, self._kept_bytes = {}, 0
+        if self._kept_chars > self.limits.kept_chars and not hashes.keys() <= self._kept.keys():
+            self._kept, self._kept_chars = {}, 0
         missing = [place for place in hashes if place not in self._kept]
         for row in await db.ledger.rows_of(self._pool, self._keys.tenant_id, missing) if missing else ():
             if hash_text(row.signed_text) == hashes[row.log_uuid, row.seq]:
@@ -304,12 +324,12 @@ class _Reading:
         )
         self.sendings += sendings_of(source, record.payload)
         self._sizes[row.log_uuid, row.seq] = len(row.signed_text)
-        if self._kept_bytes <= _KEPT_BYTES:
+        if self._kept_chars <= self.limits.kept_chars:
             self._keep(row, record.payload)
 
     def _keep(self, row: TrailRow, payload: JsonObject) -> None:
         self._kept[row.log_uuid, row.seq] = payload
-        self._kept_bytes += len(row.signed_text)
+        self._kept_chars += len(row.signed_text)
 
     def _doubt(self, row: TrailRow, reason: str) -> None:
         self.unverified_records += 1
@@ -319,13 +339,13 @@ class _Reading:
 
 
 async def _page_of(reading: _Reading, tree: Tree, given: int, limit: int | None) -> str:
-    total = len(tree.nodes)
-    if limit is None and total > MAX_NODES:
+    total, most = len(tree.nodes), reading.limits.nodes
+    if limit is None and total > most:
         raise AnswerTooLargeError(
-            f"the session has {total} nodes, one answer has at most {MAX_NODES}: read it in pages with "
+            f"the session has {total} nodes, one answer has at most {most}: read it in pages with "
             "?limit=, then ?after= with the next of each answer"
         )
-    texts = await _texts(reading, tree.nodes[given : given + (limit or MAX_NODES)], whole=limit is None)
+    texts = await _texts(reading, tree.nodes[given : given + min(limit or most, most)], whole=limit is None)
     reached = given + len(texts)
     following = str(NodeCursor(reached, reading.upto_us, reading.mark)) if reached < total else None
     complete = len(texts) == total
@@ -353,11 +373,11 @@ async def _texts(reading: _Reading, nodes: Sequence[TreeNode], *, whole: bool) -
         contents = await reading.contents([node.shown.source for node in part])
         for text in await asyncio.to_thread(_node_texts, part, contents):
             size += len(text.encode())
-            if size > MAX_ANSWER_BYTES and texts:
+            if size > reading.limits.answer_bytes and texts:
                 if whole:
                     raise AnswerTooLargeError(
-                        f"the nodes of the session are more than {MAX_ANSWER_BYTES} bytes: read it in pages "
-                        "with ?limit=, then ?after= with the next of each answer"
+                        f"the nodes of the session are more than {reading.limits.answer_bytes} bytes: read "
+                        "it in pages with ?limit=, then ?after= with the next of each answer"
                     )
                 return texts
             texts.append(text)

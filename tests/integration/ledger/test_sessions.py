@@ -1,0 +1,179 @@
+"""Sessions at their limits, and between tenants: bounded work, each session once (case H33)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from app.chain.record import Draft
+from app.errors import AnswerTooLargeError, NotFoundError
+from app.guard.kinds import TRACE
+from app.ledger import Ledger
+from app.ledger.chain import Chains
+from app.ledger.keystore import Keystore
+from app.ledger.post import Entry
+from app.ledger.sessions import Limits, NodeCursor, SessionQuery, Sessions, read_beginning
+from app.principal import Permission
+from db.pool import Pool
+from db.schema import DEFAULT_TENANT_ID
+from db.sessions import Wanted
+from tests.support.ledgers import MASTER_KEY, Caller, SetClock
+
+Open = Callable[..., Sessions]
+
+SESSION = UUID(int=5)
+SECOND_TENANT = UUID(int=77)
+
+
+def node(number: int, parent: int | None = None, **members: Any) -> dict[str, Any]:
+    made = {
+        "node_id": str(UUID(int=1_000 + number)),
+        "parent_id": None if parent is None else str(UUID(int=1_000 + parent)),
+        "node_type": "TOOL_CALL",
+        "name": f"n{number}",
+        "inputs": {"n": number},
+        "outputs": {"status": "success"},
+    }
+    return {**made, **members}
+
+
+async def post(agent: Caller, *fragments: list[dict[str, Any]], session: UUID = SESSION) -> None:
+    """Posts fragments of one session in one append."""
+    await post_all(agent, [(session, nodes) for nodes in fragments])
+
+
+async def post_all(agent: Caller, fragments: list[tuple[UUID, list[dict[str, Any]]]]) -> None:
+    payloads: list[Any] = [
+        {"session_id": str(session), "total_nodes": len(nodes), "trace_tree": [*nodes]}
+        for session, nodes in fragments
+    ]
+    entries = [Entry(Draft(kind=TRACE, payload=payload, actor=agent.agent)) for payload in payloads]
+    for receipt in await agent.ledger.post(agent.may(Permission.POST), entries):
+        assert not isinstance(receipt, Exception), receipt
+
+
+async def pages(sessions: Sessions, limit: int, **wanted: str) -> AsyncIterator[list[str]]:
+    query = SessionQuery(limit, Wanted(**wanted))
+    while True:
+        page: Any = await sessions.page(DEFAULT_TENANT_ID, query)
+        yield [entry["session_id"] for entry in page["sessions"]]
+        if page["next"] is None:
+            return
+        query = SessionQuery(limit, Wanted(**wanted), after=read_beginning(page["next"]))
+
+
+async def read(sessions: Sessions, **arguments: Any) -> Any:
+    return json.loads(await sessions.read(DEFAULT_TENANT_ID, SESSION, **arguments))
+
+
+@pytest.fixture
+def opened(pool: Pool) -> Open:
+    """Opens the sessions of the database with limits of one's own."""
+
+    def opener(**limits: int) -> Sessions:
+        return Sessions(pool, Chains(pool, capacity=10), Keystore(pool, MASTER_KEY), Limits(**limits))
+
+    return opener
+
+
+@pytest.fixture
+async def many(agent: Caller, clock: SetClock) -> list[str]:
+    """Seven sessions, newest first."""
+    made = [uuid4() for _ in range(7)]
+    for number, session in enumerate(made):
+        clock.move(1)
+        await post(agent, [node(number)], session=session)
+    return [str(session) for session in reversed(made)]
+
+
+async def test_a_session_larger_than_one_answer_says_how_to_read_it(agent: Caller, opened: Open) -> None:
+    await post(agent, [node(number, inputs="x" * 100) for number in range(6)])
+    for limits in ({"nodes": 5}, {"answer_bytes": 1_500}):
+        with pytest.raises(AnswerTooLargeError, match=r"\?limit="):
+            await read(opened(**limits))
+    with pytest.raises(AnswerTooLargeError, match="trace_nodes"):
+        await read(opened(sendings=5), limit=1)
+
+
+async def test_a_page_ends_where_the_bytes_do_and_says_where_to_go_on(agent: Caller, opened: Open) -> None:
+    await post(agent, [node(number, inputs="x" * 100) for number in range(6)])
+    sessions = opened(answer_bytes=1_500)
+    seen, after = [], None
+    while True:
+        page = await read(sessions, limit=6, after=after)
+        assert 0 < len(page["nodes"]) < 6
+        seen += [found["name"] for found in page["nodes"]]
+        if page["next"] is None:
+            break
+        after = NodeCursor.parse(page["next"])
+    assert seen == [f"n{number}" for number in range(6)]
+
+
+async def test_one_node_larger_than_the_bytes_is_given_alone(agent: Caller, opened: Open) -> None:
+    await post(agent, [node(1, inputs="x" * 1_000), node(2)])
+    page = await read(opened(answer_bytes=500), limit=2)
+    assert [found["name"] for found in page["nodes"]] == ["n1"]
+
+
+async def test_contents_are_read_again_where_memory_does_not_hold_them(agent: Caller, opened: Open) -> None:
+    # Parents in one record, children in others: pre-order goes back and forth between the records.
+    await post(agent, [node(number) for number in range(4)])
+    await post(agent, *([node(10 + number, number), node(20 + number, number)] for number in range(4)))
+    whole = await read(opened())
+    assert [found["name"] for found in whole["nodes"][:4]] == ["n0", "n10", "n20", "n1"]
+    assert [found["inputs"]["n"] for found in whole["nodes"]] == [int(f["name"][1:]) for f in whole["nodes"]]
+    for limits in ({"kept_chars": 0}, {"kept_chars": 0, "part_nodes": 3}, {"kept_chars": 0, "part_chars": 1}):
+        assert await read(opened(**limits)) == whole
+
+
+@pytest.mark.parametrize("looked_at", [1, 2, 3, 5, 100])
+async def test_h33_pages_that_look_at_few_records_find_each_session_once(
+    agent: Caller, many: list[str], opened: Open, looked_at: int
+) -> None:
+    await post(agent, *([node(50 + number)] for number in range(9)), session=UUID(many[3]))
+    await post(agent, [node(1, outputs={"status": "failed"})], session=UUID(many[5]))
+    sessions = opened(looked_at=looked_at)
+    assert [session async for page in pages(sessions, 2) for session in page] == many
+    assert [session async for page in pages(sessions, 2, status="failed") for session in page] == [many[5]]
+    assert [session async for page in pages(sessions, 2, tool="n4") for session in page] == [many[2]]
+
+
+async def test_h33_sessions_of_one_moment_are_each_seen_once(agent: Caller, opened: Open) -> None:
+    made = [uuid4() for _ in range(6)]
+    await post_all(agent, [(session, [node(number)]) for number, session in enumerate(made)])
+    seen = [session async for page in pages(opened(looked_at=1), 1) for session in page]
+    assert seen == sorted(map(str, made), reverse=True)
+
+
+async def test_h33_records_without_a_session_hide_none(agent: Caller, many: list[str], opened: Open) -> None:
+    for _ in range(5):
+        await agent.ask("rm")
+    found = [page async for page in pages(opened(looked_at=2), 10)]
+    assert found[0] == [], "a page may be empty and still have a next"
+    assert [session for page in found for session in page] == many
+
+
+async def test_h33_another_tenants_place_and_sessions_are_of_no_use(
+    ledger: Ledger, many: list[str], opened: Open
+) -> None:
+    await ledger.create_tenant(SECOND_TENANT, "second", "Second")
+    other = Caller(ledger, "agent-1", SECOND_TENANT)
+    await other.create()
+    sessions = opened()
+    page: Any = await sessions.page(DEFAULT_TENANT_ID, SessionQuery(2))
+    asking = other.may(Permission.READ_SESSIONS)
+    query = SessionQuery(50, after=read_beginning(page["next"]))
+    assert await ledger.sessions(asking, query) == {"sessions": [], "next": None}
+    for session in many:
+        with pytest.raises(NotFoundError):
+            await ledger.session(asking, UUID(session))
+    # The same id in both tenants is two sessions.
+    await post(other, [node(1, name="theirs")], session=UUID(many[0]))
+    text = await ledger.session(asking, UUID(many[0]))
+    assert [found["name"] for found in json.loads(text)["nodes"]] == ["theirs"]
+    listed: Any = await ledger.sessions(asking, SessionQuery(50))
+    assert [(entry["session_id"], entry["records"]) for entry in listed["sessions"]] == [(many[0], 1)]
