@@ -53,7 +53,7 @@ def _described(span: Span, declared: JsonValue, exception: JsonObject) -> JsonOb
         or _text(span.attributes.get("error.message"))
         or _text(span.attributes.get("exception.message"))
     )
-    return {"type": kind or "error", "message": message or kind or ""}
+    return {"type": kind or "error", "message": message or kind or "error"}
 
 
 def _exception(events: list[JsonValue]) -> JsonObject | None:
