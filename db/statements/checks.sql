@@ -174,7 +174,8 @@ SELECT format('membership of %s in %s', r.rolname, power.rolname), 'present'
                              'pg_write_server_files', 'pg_read_server_files'))
 UNION ALL
 -- Settings that a session starts with. Of the service's role all but those that only bound or log its work;
--- for everybody those by which a commit or a check counts for less.
+-- for everybody those by which a commit or a check counts for less, or something hides PostgreSQL's own functions
+-- from those of the views (its schema comes first unless a search path names it).
 SELECT format('setting %s of %s in %s', given.name, coalesce(r.rolname, 'every role'),
               CASE s.setdatabase WHEN 0 THEN 'every database' ELSE 'this database' END),
        given.value
@@ -191,5 +192,6 @@ SELECT format('setting %s of %s in %s', given.name, coalesce(r.rolname, 'every r
         AND (given.name IN ('session_replication_role', 'row_security', 'synchronous_commit', 'role',
                             'session_preload_libraries', 'local_preload_libraries', 'zero_damaged_pages',
                             'ignore_checksum_failure')
+             OR given.name = 'search_path' AND given.value ~ 'pg_catalog'
              OR starts_with(given.name, 'trails.')))
  ORDER BY 1;

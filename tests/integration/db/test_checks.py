@@ -154,6 +154,72 @@ MEDDLING = {
         "GRANT CREATE ON SCHEMA trails TO PUBLIC",
         "grant CREATE on schema trails to PUBLIC",
     ),
+    "view with its owner's rights": (
+        "ALTER VIEW trails.trace_nodes RESET (security_invoker)",
+        "relation trace_nodes",
+    ),
+    "view that leaves rows out": (
+        (
+            "CREATE OR REPLACE VIEW trails.chain_check WITH (security_invoker = true) AS"
+            " SELECT * FROM trails.chain_check_v1() AS v WHERE v.ok"
+        ),
+        "view chain_check",
+    ),
+    "view over something else": (
+        (
+            "CREATE FUNCTION public.chain_check_v1() RETURNS SETOF trails.chain_check LANGUAGE sql AS"
+            " 'SELECT * FROM trails.chain_check_v1() WHERE ok';"
+            "CREATE OR REPLACE VIEW trails.chain_check WITH (security_invoker = true) AS"
+            " SELECT * FROM public.chain_check_v1() AS v"
+        ),
+        "view chain_check",
+    ),
+    "view that says something else in a column": (
+        (
+            "CREATE OR REPLACE VIEW trails.approvals WITH (security_invoker = true) AS"
+            " SELECT v.tenant_id, v.agent_id, v.log_uuid, v.action_id, v.tool, v.input, v.cost, v.session_id,"
+            " v.requested_at, v.decided_at, v.waited, v.decision, v.note AS decided_by, v.decided_by AS note,"
+            " v.joins, v.seq FROM trails.approvals_v1() AS v"
+        ),
+        "view approvals",
+    ),
+    "view of another owner": ("ALTER VIEW trails.scars OWNER TO CURRENT_USER", "relation scars"),
+    "view dropped": ("DROP VIEW trails.corrections", "view corrections"),
+    "column of a view with a default": (
+        "ALTER VIEW trails.scars ALTER COLUMN reason SET DEFAULT 'none'",
+        "column scars.reason",
+    ),
+    "rule of a view": (
+        "CREATE RULE forget AS ON INSERT TO trails.scars DO INSTEAD NOTHING",
+        "rule scars.forget",
+    ),
+    "view that takes rows": (
+        "GRANT INSERT ON trails.scars TO trails_auditor",
+        "grant INSERT on scars to trails_auditor",
+    ),
+    "view that the auditors cannot read": (
+        "REVOKE SELECT ON trails.sessions FROM trails_auditor",
+        "grant SELECT on sessions to trails_auditor",
+    ),
+    "function of a view that the service cannot call": (
+        "REVOKE EXECUTE ON FUNCTION trails.instant_v1(text) FROM trails_app",
+        "grant EXECUTE on instant_v1(written text) to trails_app",
+    ),
+    "function of a view replaced": (
+        (
+            "CREATE OR REPLACE FUNCTION trails.error_v1(outputs jsonb) RETURNS text LANGUAGE plpgsql"
+            " IMMUTABLE PARALLEL SAFE AS 'BEGIN RETURN NULL; END'"
+        ),
+        "function error_v1(outputs jsonb)",
+    ),
+    "function that is said not to leak": (
+        "ALTER FUNCTION trails.error_v1(jsonb) LEAKPROOF",
+        "function error_v1(outputs jsonb)",
+    ),
+    "function that is no longer asked": (
+        "ALTER FUNCTION trails.error_v1(jsonb) STRICT",
+        "function error_v1(outputs jsonb)",
+    ),
     "object added": ("CREATE VIEW trails.all_rows AS SELECT 1 AS n", "relation all_rows"),
 }
 
@@ -243,6 +309,10 @@ ROLES = {
             " replica', current_database()); END $$"
         ),
         "setting session_replication_role of trails_app in this database",
+    ),
+    "functions before PostgreSQL's own": (
+        "ALTER ROLE ALL SET search_path = trails, public, pg_catalog",
+        "setting search_path of every role in every database",
     ),
     "commits that may be lost": (
         "ALTER ROLE ALL SET synchronous_commit = off",
