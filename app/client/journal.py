@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from app.client.batch import Entry, Fixed, No, Settled, ndjson, next_lines
 from app.client.errors import SpoolError
 from app.client.settings import Service
 from app.client.transport import NDJSON
+
+J = TypeVar("J", bound="Journal")
 
 FORMAT: Final = 1
 """``user_version`` of the file. A file of another format is left as it is."""
@@ -61,7 +63,11 @@ _REFUSE: Final = (
     "INSERT INTO refused SELECT id, ?, ?, ?, session, node_id, path, content_type, key, body"
     " FROM entries WHERE id = ?"
 )
-_REFUSED: Final = "SELECT refused_at, status, reason, session, node_id, path, body FROM refused ORDER BY id"
+_REFUSED: Final = (
+    "SELECT refused_at, status, reason, session, node_id, path, body FROM refused ORDER BY id LIMIT 1000"
+)
+"""More than anybody reads; the rest shows when these are discarded."""
+_DISCARD: Final = "DELETE FROM refused WHERE id IN (SELECT id FROM refused ORDER BY id LIMIT 1000)"
 _RESTORE: Final = (
     "INSERT INTO entries (session, node_id, alone, path, content_type, key, body)"
     " SELECT session, node_id, 1, path, content_type, key, body FROM refused ORDER BY id"
@@ -130,19 +136,16 @@ class Journal:
             SpoolError: it cannot be made.
         """
         prepare_folder(folder)
-        path = folder / f"{identity(service)}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
-        try:
-            lock = _locked(path.with_suffix(".lock"), os.O_CREAT | os.O_EXCL)
-            if lock is None:
-                raise SpoolError(f"{path}: locked by another process at once")
+        born = f"{time.time_ns():020}-{os.getpid()}-{secrets.token_hex(4)}"  # names sort by age
+        path = folder / f"{identity(service)}-{born}{SUFFIX}"
+        with _Claim(path) as claim:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600))
-            connection = _open(path)
+            connection = claim.open()
             connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
             about = (service.url, service.agent, service.tenant)
             connection.execute("INSERT INTO about VALUES (?, ?, ?)", about)
-            return cls(path, lock, connection)
-        except (OSError, sqlite3.Error) as error:
-            raise SpoolError(f"{path}: {error}; look at the folder's disk and rights") from error
+            return claim.journal(cls)
+        raise SpoolError(f"{folder}: was removed at the same moment")
 
     @classmethod
     def adopt(cls, path: Path) -> Self | None:
@@ -151,25 +154,18 @@ class Journal:
         Raises:
             SpoolError: the file is damaged, or of another format; it stays as it is.
         """
-        lock = None
-        try:
-            lock = _locked(path.with_suffix(".lock"), 0)
-            if lock is None or not _is_own_file(path):
+        with _Claim(path) as claim:
+            if not claim.held or not _is_own_file(path):
                 return None
-            connection = _open(path)
+            connection = claim.open()
             version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0 and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                claim.discard()  # its process was killed while it made the file
+                return None
             if version != FORMAT:
-                connection.close()
                 raise SpoolError(f"{path}: has format {version}; this program reads format {FORMAT}")
-            journal, lock = cls(path, lock, connection), None
-        except FileNotFoundError:
-            return None  # its owner was done with it meanwhile
-        except (OSError, sqlite3.Error) as error:
-            raise SpoolError(f"{path}: {error}; it stays where it is") from error
-        finally:
-            if lock is not None:
-                os.close(lock)
-        return journal
+            return claim.journal(cls)
+        return None  # its owner was done with it meanwhile
 
     def close(self) -> None:
         """Lets go of the file, and removes it when there is nothing in it any more. Idempotent."""
@@ -179,9 +175,7 @@ class Journal:
             self._closed = True
             self._connection.close()
             if not self.waiting and not self.refused:
-                for suffix in ("", "-wal", "-shm"):
-                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-                self.path.with_suffix(".lock").unlink(missing_ok=True)
+                _remove(self.path)
             os.close(self._flock)
 
     def abandon(self) -> None:
@@ -262,15 +256,14 @@ class Journal:
     # --- what was refused --------------------------------------------------------------------------
 
     def refusals(self) -> list[Refusal]:
-        """What the service refused, oldest first."""
+        """What the service refused, oldest first; the first 1,000."""
         with self._transaction() as connection:
             return [Refusal(*row) for row in connection.execute(_REFUSED)]
 
     def discard_refused(self) -> None:
-        """Deletes what was refused: somebody has seen it."""
+        """Deletes what ``refusals`` lists: somebody has seen it."""
         with self._transaction() as connection:
-            connection.execute("DELETE FROM refused")
-            self.refused = 0  # the transaction holds the mutex
+            self.refused -= connection.execute(_DISCARD).rowcount  # the transaction holds the mutex
 
     def restore_refused(self) -> None:
         """Puts what was refused at the end of what is to be sent."""
@@ -304,8 +297,7 @@ def adoptable(folder: Path, service: Service) -> Iterable[Path]:
     """Journals for the same agent and service, oldest first. Their owners may be alive."""
     with suppress(OSError):
         found = [path for path in folder.iterdir() if path.suffix == SUFFIX]
-        ours = [path for path in found if path.name.startswith(f"{identity(service)}-")]
-        return sorted(ours, key=lambda path: (path.stat().st_ctime_ns, path.name))
+        return sorted(path for path in found if path.name.startswith(f"{identity(service)}-"))
     return []
 
 
@@ -332,24 +324,81 @@ def _entry(row: tuple[int, bytes, str | None, str | None, int, str | None, str |
     return Entry(identifier, body, session, node_id, bool(alone), path, content_type, key)
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    # Nobody else may write, so nothing is asked of the file system before each transaction.
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    return connection
+class _Claim:
+    """The lock of a journal and a connection to it, let go of unless a ``Journal`` takes them over.
+
+    Raises:
+        SpoolError: on leaving the block, for what the system or SQLite says; not when the file is gone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: int | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is ours; it is not while another process lives."""
+        return self._lock is not None
+
+    def open(self) -> sqlite3.Connection:
+        """The connection, with the lock held."""
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=1.0)
+        self._connection = connection
+        # Nobody else may write, so nothing is asked of the file system before each transaction.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def journal(self, kind: type[J]) -> J:
+        """The journal, which has lock and connection from now on."""
+        assert self._lock is not None  # noqa: S101  for the type checker; nobody opens without it
+        assert self._connection is not None  # noqa: S101  as above
+        made = kind(self._path, self._lock, self._connection)
+        self._lock = self._connection = None
+        return made
+
+    def discard(self) -> None:
+        """Removes the files, in which there is nothing."""
+        _remove(self._path)
+
+    def __enter__(self) -> Self:
+        try:
+            self._lock = _locked(self._path.with_suffix(".lock"))
+        except OSError as error:
+            raise SpoolError(f"{self._path}: {error}") from error
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if self._connection is not None:
+            self._connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+        if isinstance(error, FileNotFoundError):
+            self._path.with_suffix(".lock").unlink(missing_ok=True)
+            return True
+        if isinstance(error, OSError | sqlite3.Error):
+            raise SpoolError(f"{self._path}: {error}; look at the disk and the rights") from error
+        return False
 
 
-def _locked(path: Path, flags: int) -> int | None:
+def _remove(path: Path) -> None:
+    """The journal and what stands beside it; the lock last, which says that somebody is at it."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    path.with_suffix(".lock").unlink(missing_ok=True)
+
+
+def _locked(path: Path) -> int | None:
     """A descriptor that holds the lock; None when another process does."""
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CREAT, 0o600)
     held = False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Its owner may have removed it between our opening and our locking.
         held = os.path.samestat(os.fstat(descriptor), path.lstat())
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):
         pass
     finally:
         if not held:

@@ -239,7 +239,7 @@ class Outbox:
             return [refusal for journal in self._journals() for refusal in journal.refusals()]
 
     def discard_refused(self) -> None:
-        """Deletes what was refused: somebody has seen it."""
+        """Deletes what ``refused`` lists: somebody has seen it."""
         with self._changed:
             for journal in self._journals():
                 journal.discard_refused()
@@ -296,7 +296,6 @@ class Outbox:
             self._thread.join(0 if report.waiting else EXIT_SECS)
         for journal in self._journals():
             journal.close()
-        self._transport.close()
         _OPEN.pop(id(self), None)
         if report.waiting:
             _log.warning(
@@ -339,6 +338,10 @@ class Outbox:
         self._thread.start()
 
     def _run(self) -> None:
+        with self._transport:  # nobody else uses it
+            self._send_all()
+
+    def _send_all(self) -> None:
         while not self._closed:
             try:
                 self._turn()

@@ -24,11 +24,10 @@ import os
 import re
 import ssl
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, Literal, ParamSpec, Self, TypeVar
 
@@ -216,8 +215,9 @@ class Session:
         self.outbox: Final = outbox
         self.session_id: Final = str(uuid.uuid4()) if session_id is None else _uuid(session_id, "session_id")
         self._put_timeout = put_timeout
+        # Open nodes, and ended ones as they were sent. Single operations of a dict need no lock, which a
+        # forked child could find held for ever.
         self._nodes: dict[str, Node | bytes] = {}
-        self._lock = threading.Lock()
 
     @property
     def agent(self) -> str:
@@ -326,17 +326,16 @@ class Session:
 
     def began(self, node: Node) -> None:
         """Keeps an open node for ``compile_tree``."""
-        with self._lock:
-            if len(self._nodes) >= MAX_TREE:
+        if len(self._nodes) >= MAX_TREE:
+            with suppress(StopIteration, RuntimeError, KeyError):  # other threads do the same
                 del self._nodes[next(iter(self._nodes))]
-            self._nodes[node.node_id] = node
+        self._nodes[node.node_id] = node
 
     def _put(self, node: Node, timeout: float | None) -> None:
         body = fitted(node.compiled())
         self.outbox.put_node(self.session_id, node.node_id, body, timeout=timeout)
-        with self._lock:
-            if node.node_id in self._nodes:
-                self._nodes[node.node_id] = body
+        if node.node_id in self._nodes:
+            self._nodes[node.node_id] = body
 
     # --- parents -----------------------------------------------------------------------------------
 
@@ -381,8 +380,7 @@ class Session:
         Nodes stand in the order in which they began; those that have not ended have no status yet. In a very
         long session it holds the last ``MAX_TREE`` nodes; the service has all.
         """
-        with self._lock:
-            nodes = list(self._nodes.values())
+        nodes = list(self._nodes.values())
         tree = [node.compiled() if isinstance(node, Node) else json.loads(node) for node in nodes]
         return {"session_id": self.session_id, "total_nodes": len(tree), "trace_tree": tree}
 

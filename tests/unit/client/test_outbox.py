@@ -286,6 +286,17 @@ def test_what_is_left_is_sent_first_by_the_next_one(
     assert list(spool.iterdir()) == []
 
 
+def test_what_several_left_is_sent_in_their_order(make_outbox: MakeOutbox, answering: Scripted) -> None:
+    target = service(answering.url, "token-of-the-tests", "bot", {})
+    folder = make_outbox().folder
+    for number in range(5):
+        journal = Journal.create(folder, target)
+        journal.add(_entry(b'{"node_id":"n%d"}' % number))
+        journal.close()
+    assert make_outbox().flush()
+    assert arrived(answering) == names(5)
+
+
 def test_a_living_process_keeps_its_journal(make_outbox: MakeOutbox, spool: Path) -> None:
     owner = make_outbox(NOWHERE)
     put(owner, "a")
@@ -371,6 +382,31 @@ def test_a_journal_that_cannot_be_read_stays_and_hinders_nothing(
     assert arrived(answering) == ["b"]
     assert "cannot be adopted" in caplog.text
     assert path.read_bytes() == before
+
+
+def test_a_file_whose_making_was_cut_short_is_removed(
+    make_outbox: MakeOutbox, answering: Scripted, spool: Path
+) -> None:
+    spool.mkdir(parents=True)
+    stem = f"{_identity(answering)}-1"
+    (spool / f"{stem}.journal").touch()
+    (spool / f"{stem}.lock").touch()
+    make_outbox()
+    assert list(spool.iterdir()) == []
+
+
+def test_a_journal_whose_lock_was_removed_is_adopted_once_its_owner_is_gone(
+    make_outbox: MakeOutbox, spool: Path
+) -> None:
+    owner = make_outbox(NOWHERE)
+    put(owner, "a")
+    [path] = spool.glob("*.journal")
+    path.with_suffix(".lock").unlink()
+    owner.close(0)
+    journal = Journal.adopt(path)
+    assert journal is not None
+    assert journal.waiting == 1
+    journal.close()
 
 
 def test_a_folder_that_cannot_be_written_is_said(make_outbox: MakeOutbox, tmp_path: Path) -> None:
