@@ -1,0 +1,311 @@
+"""Spans over HTTP: what is stored, once, and what is told of the rest (cases C06, C07, C13, H04, H06)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import asyncpg
+import msgspec
+import pytest
+
+from app.chain.canonical import canonical
+from tests.integration.http.client import Client
+from tests.integration.http.serving import Running
+from tests.support.otlp import JSON, PROTOBUF, agents, nodes, post, records, send
+from tests.support.spans import Sent, as_json, child, protobuf, tool
+
+EXPORTS = sorted((Path(__file__).parents[4] / "shared" / "data" / "otlp").glob("*.pb"))
+
+Admin: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+CALLS = """
+    SELECT tool, status FROM trails.tool_calls
+     ORDER BY (metadata ->> 'start_time_unix_nano')::numeric
+"""
+
+
+@pytest.mark.skipif(not EXPORTS, reason="the exports of real programs are not beside this checkout")
+@pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+@pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.stem)
+async def test_real_exports_give_their_tool_calls(
+    operator: Client, admin: Admin, path: Path, media_type: str
+) -> None:
+    source = path if media_type == PROTOBUF else path.with_suffix(".otlp.json")
+    told = post(operator, source.read_bytes(), media_type, zipped=True)
+    assert (told.rejected, told.message) == (0, "")
+    expected = json.loads(path.with_suffix(".expect.json").read_bytes())["tools"]
+    assert [[row["tool"], row["status"]] for row in await admin.fetch(CALLS)] == expected
+    # Whichever way it came: the same spans again, in the other encoding, are known.
+    other = path.with_suffix(".otlp.json") if media_type == PROTOBUF else path
+    again = post(operator, other.read_bytes(), JSON if media_type == PROTOBUF else PROTOBUF)
+    assert again == told, "the receipt is that of the records which hold the spans"
+    assert len(await admin.fetch(CALLS)) == len(expected)
+    assert not records(operator, next(iter(told.receipts)), "event")
+
+
+def test_h06_stored_values_are_equal_for_both_encodings(operator: Client) -> None:
+    span = Sent(
+        attributes={
+            "f": 1e21,
+            "half": 0.1,
+            "n": 2**53 + 1,
+            "b": b"\xff",
+            "nan": float("nan"),
+            "l": [1.0, None],
+        },
+        events=(("e", {"x": 1e-7}),),
+        links=((b"\x01" * 16, b"\x02" * 8),),
+        trace_state="a=b",
+        flags=256,
+        dropped=3,
+    )
+    post(operator, protobuf(span), PROTOBUF)
+    other = msgspec.structs.replace(span, trace_id=b"\x09" * 16)
+    post(operator, as_json(other), JSON)
+    first, second = ({**node["metadata"]["otel"], "trace_id": ""} for node in nodes(operator, "svc"))
+    assert canonical(first) == canonical(second)
+    assert first["attributes"]["n"] == 2**53 + 1
+
+
+def test_c01_floats_are_spelt_by_the_one_rule(operator: Client) -> None:
+    values = [1e-7, 1e16, 1e21, 123456789012345680.0, 5e-324, 0.1, 1.0, 100.0, -0.0]
+    post(operator, protobuf(Sent(attributes={"v": values})))
+    line = operator.get("/v1/agents/svc/log").raw.decode()
+    assert '"v":[1e-7,10000000000000000,1e+21,123456789012345680,5e-324,0.1,1,100,0]' in line
+    records(operator, "svc")
+
+
+def test_the_receipt_is_that_of_the_last_record(operator: Client) -> None:
+    told = post(operator, protobuf(Sent(), Sent(attributes={"gen_ai.agent.name": "other"}), Sent()))
+    for agent, (seq, record_hash) in told.receipts.items():
+        last = records(operator, agent)[-1]
+        assert (last["seq"], last["hash"]) == (seq, record_hash)
+    assert set(told.receipts) == {"svc", "other"}
+
+
+def test_an_empty_export_is_accepted_and_stores_nothing(operator: Client) -> None:
+    for body, media_type in ((b"", PROTOBUF), (b"{}", JSON)):
+        reply = send(operator, body, media_type)
+        assert (reply.status, reply.raw) == (200, body)
+    assert agents(operator) == []
+
+
+# --- once ------------------------------------------------------------------------------------------------
+
+
+def test_spans_that_come_again_are_stored_once_however_they_are_batched(operator: Client) -> None:
+    root = Sent(name="root")
+    spans = [root, *[child(Sent(name=f"s{n}"), root) for n in range(9)]]
+    post(operator, protobuf(*spans[:4]))
+    for batch in (spans[2:7], spans, spans[::-1], spans[9:], spans[:1]):
+        assert post(operator, protobuf(*batch)).rejected == 0
+    assert sorted(node["name"] for node in nodes(operator, "svc")) == sorted(span.name for span in spans)
+    assert not records(operator, "svc", "event")
+
+
+def test_other_content_under_the_same_id_is_a_conflict_on_record(operator: Client) -> None:
+    span = Sent(attributes={"x": 1})
+    first = post(operator, protobuf(span, Sent(name="neighbour")))
+    for number in (2, 3, 2):  # the second one comes again
+        changed = msgspec.structs.replace(span, attributes={"x": number})
+        told = post(operator, protobuf(changed, Sent(name=f"new {number}")))
+        assert told.rejected == 0
+        assert "other content" in told.message
+    events = [record["payload"] for record in records(operator, "svc", "event")]
+    seq, record_hash = first.receipts["svc"]
+    for event in events:
+        assert event["type"] == "span_conflict"
+        assert event["data"]["first"]["hash"] in {record["hash"] for record in records(operator, "svc")}
+        assert event["data"]["span_id"] == span.span_id.hex()
+    later = [event["data"]["node"]["metadata"]["otel"]["attributes"] for event in events]
+    assert later == [{"x": 2}, {"x": 3}]
+    # Two traces in one request are two records; the receipt is that of the last.
+    assert events[0]["data"]["first"]["seq"] == seq - 1
+    assert events[0]["data"]["first"]["hash"] != record_hash
+    kept = [node["metadata"]["otel"] for node in nodes(operator, "svc")]
+    assert [otel["attributes"] for otel in kept if otel["name"] == "work"] == [{"x": 1}]
+
+
+def test_another_span_under_the_same_id_in_one_request_is_a_conflict_too(operator: Client) -> None:
+    span = Sent(attributes={"x": 1})
+    later = msgspec.structs.replace(span, attributes={"x": 2})
+    assert "other content" in post(operator, protobuf(span, span, later)).message
+    assert len(nodes(operator, "svc")) == 1
+    assert len(records(operator, "svc", "event")) == 1
+
+
+async def test_a_span_is_one_of_its_tenant_alone(service: Running, operator: Client, admin: Admin) -> None:
+    span = Sent(attributes={"secret": "of the first"})
+    post(operator, protobuf(span))
+    # Another tenant's agent: what is on record elsewhere is neither known nor told there.
+    foreign = Client(service.url, service.app.services.tokens.issue(uuid4(), "svc"))
+    reply = send(foreign, protobuf(msgspec.structs.replace(span, attributes={"secret": "of the second"})))
+    assert reply.status == 404
+    assert reply.headers["trails-receipt"] is None
+    assert await admin.fetchval("SELECT count(*) FROM trails.spans") == 1
+    assert not records(operator, "svc", "event")
+
+
+# --- whose ------------------------------------------------------------------------------------------------
+
+
+def test_an_agents_spans_are_its_own_whatever_they_name(operator: Client) -> None:
+    agent = operator.create("mailer", None)
+    spans = [Sent(attributes={"gen_ai.agent.id": "other"}), Sent(name="")]
+    told = post(agent, protobuf(*spans))
+    assert told.rejected == 1
+    assert list(told.receipts) == ["mailer"]
+    assert agents(operator) == ["mailer"]
+    assert len(nodes(operator, "mailer")) == 1
+    assert records(operator, "mailer")[0]["actor"] == "mailer"
+
+
+def test_an_agent_is_not_told_where_another_agents_span_stands(operator: Client) -> None:
+    span = Sent()
+    post(operator, protobuf(span))
+    told = post(operator.create("mailer", None), protobuf(span))
+    assert (told.rejected, told.message, told.receipts) == (0, "", {})
+    assert nodes(operator, "mailer") == []
+
+
+def test_agents_that_are_new_are_observed(operator: Client) -> None:
+    post(
+        operator,
+        protobuf(
+            Sent(attributes={"gen_ai.agent.name": "a b"}), Sent(attributes={"gen_ai.agent.name": "a.b"})
+        ),
+    )
+    found = agents(operator)
+    assert len(found) == 2
+    assert all(agent.startswith("a-b-") for agent in found)
+    assert operator.get(f"/v1/agents/{found[0]}").json["budget"] is None
+
+
+def test_spans_of_a_terminated_guarded_agent_are_recorded(operator: Client) -> None:
+    agent = operator.create("mailer")
+    operator.post("/v1/agents/mailer/terminate", {"reason": "r", "by": "A"})
+    post(agent, protobuf(Sent()))
+    assert len(nodes(operator, "mailer")) == 1
+
+
+# --- what is rejected -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+def test_h04_three_bad_spans_of_ten(operator: Client, media_type: str) -> None:
+    bad = [
+        Sent(name="short", span_id=b"\x01" * 4),
+        Sent(name="", span_id=b"\x02" * 8),
+        Sent(name="large", span_id=b"\x03" * 8, attributes={"q": "x" * (2**20 + 1)}),
+    ]
+    good = [Sent(name=f"good {n}") for n in range(7)]
+    body = (protobuf if media_type == PROTOBUF else as_json)(*good[:3], *bad, *good[3:])
+    told = post(operator, body, media_type)
+    assert told.rejected == 3
+    for words in ("01010101", "must be 8 bytes", "02" * 8, "is missing", "03" * 8, "more than 1048576 bytes"):
+        assert words in told.message
+    assert len(nodes(operator, "svc")) == 7
+    [event] = records(operator, "svc", "event")
+    data = event["payload"]["data"]
+    assert (event["payload"]["type"], data["count"]) == ("spans_rejected", 3)
+    assert [span["span_id"] for span in data["spans"]] == ["01" * 4, "02" * 8, "03" * 8]
+    assert told.receipts == {"svc": (event["seq"], event["hash"])}
+    # The same request again after a lost answer says the same and records nothing further.
+    assert post(operator, body, media_type) == told
+    assert len(records(operator, "svc", "event")) == 1
+
+
+@pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+def test_c07_one_nul_among_ten_spans(operator: Client, media_type: str) -> None:
+    spans = [Sent(attributes={"q": "a\0b" if n == 4 else "ab"}) for n in range(10)]
+    told = post(operator, (protobuf if media_type == PROTOBUF else as_json)(*spans), media_type)
+    assert told.rejected == 1
+    assert "U+0000" in told.message
+    assert len(nodes(operator, "svc")) == 9
+
+
+@pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+def test_c06_a_duplicate_attribute_is_never_chosen_in_silence(operator: Client, media_type: str) -> None:
+    span = Sent(attributes=(("gen_ai.tool.name", "read"), ("gen_ai.tool.name", "delete_all")))
+    told = post(operator, (protobuf if media_type == PROTOBUF else as_json)(span, Sent()), media_type)
+    assert told.rejected == 1
+    assert "gen_ai.tool.name: stands twice" in told.message
+    [node] = nodes(operator, "svc")
+    assert node["name"] == "work"
+
+
+def test_c13_nanoseconds_are_kept_and_the_instant_is_cut(operator: Client) -> None:
+    post(operator, protobuf(Sent(start_ns=1_704_067_259_999_999_600)))
+    [node] = nodes(operator, "svc")
+    assert node["metadata"]["timestamp"] == "2024-01-01T00:00:59.999999Z"
+    assert node["metadata"]["start_time_unix_nano"] == "1704067259999999600"
+
+
+async def test_t13_the_service_signs_its_own_time_beside_the_senders(operator: Client, admin: Admin) -> None:
+    for start in (10**9, 4_070_908_800 * 10**9):  # 1970 and 2099
+        post(operator, protobuf(Sent(start_ns=start, end_ns=start)))
+    rows = await admin.fetch(
+        "SELECT clock_skewed, recorded_at > now() - interval '1 minute' FROM trails.trace_nodes"
+    )
+    assert [tuple(row) for row in rows] == [(True, True), (True, True)]
+
+
+def test_a_logs_export_is_told_what_it_is(operator: Client) -> None:
+    logs = protobuf(Sent(trace_id=b"", span_id=b"", name="")).replace(b"tests", b"logs!")
+    told = post(operator, logs)
+    assert told.rejected == 1
+    reply = send(operator, b'{"resourceLogs":[]}', JSON)
+    assert (reply.status, reply.json["code"]) == (400, 3)
+
+
+# --- one call, two spans ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["client first", "server first", "together"])
+async def test_a_call_seen_from_both_ends_counts_once(operator: Client, admin: Admin, order: str) -> None:
+    client = tool("search", attributes={"service.name": "client", "gen_ai.conversation.id": "talk"})
+    server = tool("search", client, kind=2, code=2, attributes={"service.name": "server"})
+    batches = {
+        "client first": [[client], [server]],
+        "server first": [[server], [client]],
+        "together": [[server, client]],
+    }[order]
+    for batch in [*batches, *batches]:  # and all of it once more
+        post(operator, protobuf(*batch))
+    calls = await admin.fetch("SELECT agent_id, tool, status FROM trails.tool_calls")
+    assert [tuple(call) for call in calls] == [("client", "search", "success")]
+    ends = await admin.fetch("SELECT agent_id, metadata ->> 'nested_in' FROM trails.trace_nodes ORDER BY 1")
+    outer = nodes(operator, "client")[0]["node_id"]
+    assert [tuple(end) for end in ends] == [("client", None), ("server", outer)]
+    assert not records(operator, "server", "event")
+
+
+async def test_calls_of_other_tools_across_requests_count_each(operator: Client, admin: Admin) -> None:
+    outer = tool("delegate")
+    inner = [tool("search", outer), tool("fetch", outer)]
+    for batch in ([inner[0]], [outer], [inner[1]]):
+        post(operator, protobuf(*batch))
+    assert await admin.fetchval("SELECT count(*) FROM trails.tool_calls") == 3
+
+
+async def test_an_agent_never_writes_into_another_agents_chain(operator: Client, admin: Admin) -> None:
+    client = tool("search")
+    post(operator, protobuf(tool("search", client, attributes={"service.name": "server"})))
+    before = records(operator, "server")
+    post(operator.create("mailer", None), protobuf(client))
+    assert records(operator, "server") == before
+    assert await admin.fetchval("SELECT count(*) FROM trails.tool_calls") == 2
+
+
+def test_a_spans_content_hash_is_that_of_what_is_on_record(operator: Client) -> None:
+    post(operator, protobuf(Sent(attributes={"x": [1.5, {"y": "z"}]})))
+    [node] = nodes(operator, "svc")
+    otel: Any = node["metadata"]["otel"]
+    assert len(hashlib.sha256(canonical(otel).encode()).hexdigest()) == 64
+    assert otel["attributes"] == {"x": [1.5, {"y": "z"}]}
+    assert otel["resource"] == {"attributes": {"service.name": "svc"}}
+    assert otel["scope"] == {"name": "tests", "version": "1"}
