@@ -1,0 +1,300 @@
+"""What OTLP refuses, and how: the sender's encoding, its limits, its token (cases H01, H02, H09, H14)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from app.http.documents import RpcStatus, SpanExportAnswer
+from app.http.examples import SPAN_EXPORT
+from tests.integration.http.client import Client, Reply
+from tests.integration.http.serving import Running, serve
+from tests.integration.http.wire import chunked, request
+from tests.support.otlp import JSON, PROTOBUF, agents, nodes, post, send
+from tests.support.postgres import Database
+from tests.support.spans import Sent, as_json, protobuf
+
+LIMIT = 16 * 1024 * 1024
+BOTH = pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+
+
+def status_in(reply: Any) -> tuple[int, str]:
+    """Code and message of a ``google.rpc.Status``, read by hand as no package of ours has the message."""
+    raw: bytes = reply.raw if isinstance(reply, Reply) else reply.body
+    if reply.headers["content-type"] == JSON:
+        status = msgspec.json.decode(raw, type=RpcStatus, strict=True)
+        return status.code, status.message
+    assert reply.headers["content-type"] == PROTOBUF
+    assert (raw[0], raw[2]) == (0x08, 0x12)
+    length, at = raw[3], 4
+    if length > 127:
+        length, at = length - 128 + raw[4] * 128, 5
+    assert len(raw) == at + length
+    return raw[1], raw[at:].decode()
+
+
+def body_of(media_type: str, *spans: Sent) -> bytes:
+    return protobuf(*spans) if media_type == PROTOBUF else as_json(*spans)
+
+
+@BOTH
+def test_without_a_token_it_is_401_in_the_senders_encoding(service: Running, media_type: str) -> None:
+    for token in (None, "agt_no.such.token"):
+        reply = send(Client(service.url, token), body_of(media_type, Sent()), media_type)
+        assert reply.status == 401
+        assert status_in(reply)[0] == 16
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+
+
+@BOTH
+def test_h14_an_agent_that_does_not_exist_is_404(service: Running, operator: Client, media_type: str) -> None:
+    token = service.app.services.tokens.issue(uuid4(), "mailer")
+    operator.create("mailer", None)
+    reply = send(Client(service.url, token), body_of(media_type, Sent()), media_type)
+    assert reply.status == 404
+    assert status_in(reply) == (5, "agent not found")
+    assert nodes(operator, "mailer") == []
+
+
+@BOTH
+@pytest.mark.parametrize("body", [b"{", b"\xff\xff\xff", b"\x0a\x02{}"])
+def test_what_cannot_be_decoded_is_400(operator: Client, media_type: str, body: bytes) -> None:
+    reply = send(operator, body, media_type)
+    assert reply.status == 400
+    assert status_in(reply)[0] == 3
+    assert agents(operator) == []
+
+
+def test_c05_a_duplicate_key_is_400_and_nothing_is_stored(operator: Client) -> None:
+    body = as_json(Sent(), Sent()).replace(b'"kind": 1', b'"kind": 1, "\\u006bind": 2', 1)
+    reply = send(operator, body, JSON)
+    assert reply.status == 400
+    assert "duplicate key" in status_in(reply)[1]
+    assert agents(operator) == []
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/protobuf",
+        "application/jsonx",
+        "multipart/x",
+    ],
+)
+def test_h09_other_types_are_415(operator: Client, media_type: str) -> None:
+    reply = send(operator, protobuf(Sent()), media_type)
+    assert (reply.status, reply.json["code"]) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("encoding", ["deflate", "br", "gzip, gzip", "zstd"])
+@BOTH
+def test_other_encodings_are_415(operator: Client, media_type: str, encoding: str) -> None:
+    reply = send(operator, body_of(media_type, Sent()), media_type, Content_Encoding=encoding)
+    assert reply.status == 415
+    assert status_in(reply)[0] == 3
+
+
+@pytest.mark.parametrize(
+    "header", ["application/json; charset=utf-8", "Application/JSON", 'application/json;charset="UTF-8"']
+)
+def test_a_charset_is_tolerated(operator: Client, header: str) -> None:
+    assert send(operator, as_json(Sent()), header).status == 200
+    assert send(operator, protobuf(Sent()), f"{PROTOBUF}; charset=utf-8").status == 200
+    assert send(operator, protobuf(Sent()), PROTOBUF, Content_Encoding="identity").status == 200
+
+
+# --- how much ---------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_h01_a_body_above_the_limit_is_413_before_it_is_read(service: Running, media_type: str) -> None:
+    headers = [f"Content-Type: {media_type}", f"Authorization: Bearer {service.operator_token}"]
+    reply = request(service.port, "POST", "/v1/traces", *headers, body=b"\0" * (LIMIT + 1))
+    assert reply.status == 413
+    assert str(LIMIT) in status_in(reply)[1]
+    assert reply.closed
+    stream = chunked(LIMIT + 128 * 1024)
+    reply = request(service.port, "POST", "/v1/traces", *headers, "Transfer-Encoding: chunked", body=stream)
+    assert reply.status == 413
+    assert reply.closed
+
+
+def test_the_limit_is_a_setting(database: Database) -> None:
+    with serve(database.app_url, max_otlp_bytes=4096) as service:
+        client = Client(service.url, service.operator_token)
+        large = protobuf(Sent(attributes={"x": "x" * 5_000}))
+        assert send(client, large).status == 413
+        assert send(client, large, zipped=True).status == 413
+        assert send(client, protobuf(Sent())).status == 200
+
+
+def bomb(size: int, *, size_told: int | None = None) -> bytes:
+    """Gzip of ``size`` zeros; ``size_told`` forges what its trailer says of that."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    block = bytes(1024 * 1024)
+    made = b"".join(packer.compress(block) for _ in range(size // len(block))) + packer.flush()
+    return made if size_told is None else made[:-4] + size_told.to_bytes(4, "little")
+
+
+def memory_of(pid: int) -> int:
+    """Resident bytes of a process."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) * 1024
+
+
+def peak(pid: int, stop: threading.Event) -> Iterator[int]:
+    while not stop.is_set():
+        yield memory_of(pid)
+        stop.wait(0.005)
+
+
+@pytest.fixture(scope="module")
+def bombs() -> list[bytes]:
+    size = 1024 * 1024 * 1024
+    return [bomb(size), bomb(size, size_told=17)]
+
+
+def test_h02_a_bomb_is_413_and_memory_stays_flat(
+    service: Running, operator: Client, bombs: list[bytes]
+) -> None:
+    assert len(bombs[0]) < LIMIT, "small as it comes, a gigabyte inflated"
+    send(operator, bombs[0], Content_Encoding="gzip")  # what a first one needs is there now
+    before, stop, seen = memory_of(os.getpid()), threading.Event(), [0]
+    watcher = threading.Thread(target=lambda: seen.extend(peak(os.getpid(), stop)))
+    watcher.start()
+    replies: list[Reply] = []
+
+    def throw(body: bytes) -> None:
+        replies.append(send(operator, body, Content_Encoding="gzip"))
+
+    threads = [threading.Thread(target=throw, args=(bombs[n % 2],)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop.set()
+    watcher.join()
+    assert [reply.status for reply in replies] == [413] * 20
+    assert status_in(replies[0])[0] == 8
+    assert max(seen) - before < 128 * 1024 * 1024, "twenty gigabytes were never there"
+    assert service.app.services.settings.max_otlp_bytes == LIMIT
+    post(operator, protobuf(Sent()))
+
+
+def test_h02_without_a_token_nothing_is_inflated(service: Running, bombs: list[bytes]) -> None:
+    reply = send(Client(service.url), bombs[0], Content_Encoding="gzip")
+    assert reply.status == 401
+
+
+def test_h02_what_the_trailer_says_of_the_size_decides_nothing(operator: Client) -> None:
+    body = protobuf(Sent())
+    forged = gzip.compress(body)[:-4] + (2**32 - 1).to_bytes(4, "little")
+    reply = send(operator, forged, Content_Encoding="gzip")
+    assert (reply.status, status_in(reply)) == (400, (3, "the body is not gzip, or damaged"))
+
+
+def test_several_gzip_members_are_one_body(operator: Client) -> None:
+    body = protobuf(*[Sent() for _ in range(5)])
+    parts = [body[: len(body) // 3], b"", body[len(body) // 3 :]]
+    post_raw = send(operator, b"".join(map(gzip.compress, parts)), Content_Encoding="gzip")
+    assert post_raw.status == 200
+    assert len(nodes(operator, "svc")) == 5
+
+
+SOUND = gzip.compress(protobuf(Sent()))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (SOUND + b"x", "ends too early"),
+        (SOUND + b"trailing", "not gzip"),
+        (SOUND + b"\0" * 8, "not gzip"),
+        (SOUND[:-1], "ends too early"),
+        (SOUND[:20], "ends too early"),
+        (b"", "ends too early"),
+        (protobuf(Sent()), "not gzip"),
+        (SOUND[:-8] + b"\0" * 4 + SOUND[-4:], "not gzip, or damaged"),
+        (gzip.compress(b"") * 1_001, "more than 1000 members"),
+        (SOUND + SOUND[:4], "ends too early"),
+    ],
+)
+def test_damaged_gzip_is_400(operator: Client, body: bytes, words: str) -> None:
+    reply = send(operator, body, Content_Encoding="gzip")
+    assert reply.status == 400
+    assert words in status_in(reply)[1]
+    assert agents(operator) == []
+
+
+def test_gzip_that_trickles_in_is_read(service: Running, operator: Client) -> None:
+    zipped = gzip.compress(protobuf(Sent(attributes={"x": os.urandom(50_000).hex()})))
+    pieces = (
+        b"%x\r\n%b\r\n" % (len(piece), piece)
+        for piece in (zipped[n : n + 777] for n in range(0, len(zipped), 777))
+    )
+    headers = [
+        f"Content-Type: {PROTOBUF}",
+        f"Authorization: Bearer {service.operator_token}",
+        "Content-Encoding: gzip",
+    ]
+    reply = request(
+        service.port,
+        "POST",
+        "/v1/traces",
+        *headers,
+        "Transfer-Encoding: chunked",
+        body=(p for p in [*pieces, b"0\r\n\r\n"]),
+    )
+    assert reply.status == 200
+    assert len(nodes(operator, "svc")) == 1
+
+
+# --- trouble of ours --------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_passing_trouble_is_503_and_the_spans_are_taken_later(
+    service: Running, operator: Client, media_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = body_of(media_type, Sent())
+    post(operator, body, media_type)
+    committer = service.app.services.ledger._committer
+    with monkeypatch.context() as patch:
+        patch.setattr(committer, "_closed", True)  # as it is while the service stops
+        reply = send(operator, body_of(media_type, Sent()), media_type)
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    assert status_in(reply)[0] == 14
+    post(operator, body_of(media_type, Sent()), media_type)
+    assert len(nodes(operator, "svc")) == 2
+
+
+def test_other_agents_spans_are_stored_though_one_chain_does_not_verify(
+    service: Running, operator: Client
+) -> None:
+    post(operator, protobuf(Sent()))
+    tenant = next(iter(service.app.services.ledger._chains._chains))[0]
+    service.app.services.ledger._chains._chains[tenant, "svc"].quarantine("for this test")
+    other = Sent(attributes={"gen_ai.agent.name": "other"})
+    reply = send(operator, protobuf(Sent(), other))
+    assert reply.status == 503
+    assert status_in(reply)[0] == 14
+    assert len(nodes(operator, "other")) == 1
+
+
+def test_the_description_says_what_is_answered(operator: Client) -> None:
+    reply = send(operator, json.dumps(SPAN_EXPORT).encode(), JSON)
+    assert msgspec.json.decode(reply.raw, type=SpanExportAnswer) == SpanExportAnswer()
+    [node] = nodes(operator, "mailer")
+    assert (node["name"], node["outputs"]["status"]) == ("search", "failed")
