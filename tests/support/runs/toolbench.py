@@ -1,4 +1,4 @@
-"""ToolBench's search trees (rule R-TOOLBENCH): a thought that is not its parent's first child is a correction."""
+"""ToolBench's search trees (rule R-TOOLBENCH): a thought that is not its parent's first child is a retry."""
 
 from __future__ import annotations
 
