@@ -221,7 +221,7 @@ CREATE FUNCTION trails.trace_nodes_v1() RETURNS TABLE (
     status text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb, started_at timestamptz,
     ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint, output_tokens bigint,
     total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz, clock_skew interval,
-    clock_skewed boolean, "position" bigint, kind text, log_uuid uuid, seq bigint, hash text,
+    clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid, seq bigint, hash text,
     record_id bigint, trace_data jsonb)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
@@ -245,11 +245,12 @@ AS $$
            trails.output_tokens_v1(x.node -> 'metadata'),
            trails.total_tokens_v1(x.node -> 'metadata'),
            trails.number_v1(x.node -> 'metadata' -> 'cost'),
-           CASE WHEN t.kind IN ('outcome', 'action_denied', 'action_rejected') THEN t.trace_data ->> 'action_id' END,
+           CASE WHEN g.guarded THEN t.trace_data ->> 'action_id' END,
            t.created_at,
            trails.started_at_v1(x.node -> 'metadata') - t.created_at,
            trails.started_at_v1(x.node -> 'metadata')
                NOT BETWEEN t.created_at - interval '24 hours' AND t.created_at + interval '5 minutes',
+           coalesce((replaced.counts ->> lower(x.node ->> 'node_id'))::bigint, 1),
            x."position",
            t.kind,
            t.log_uuid,
@@ -258,13 +259,28 @@ AS $$
            t.id,
            t.trace_data
       FROM trails.agent_audit_trails AS t
+     CROSS JOIN LATERAL (SELECT t.kind IN ('outcome', 'action_denied', 'action_rejected') AS guarded) AS g
      CROSS JOIN LATERAL (
-           SELECT coalesce(CASE WHEN t.kind NOT IN ('outcome', 'action_denied', 'action_rejected') THEN (
-                  SELECT jsonb_object_agg(lower(i.id #>> '{}'), true)
-                    FROM (SELECT jsonb_path_query(l.trace_data, 'lax $.trace_tree[*].node_id ? (@ != null)') AS id
-                            FROM trails.agent_audit_trails AS l
-                           WHERE l.tenant_id = t.tenant_id AND l.session_id = t.session_id
-                             AND l.log_uuid = t.log_uuid AND (l.seq > t.seq OR l.kind IN ('outcome', 'action_denied', 'action_rejected'))) AS i) END, '{}') AS ids
+           SELECT coalesce(CASE WHEN NOT g.guarded THEN (
+                      SELECT jsonb_object_agg(lower(i.id #>> '{}'), true)
+                        FROM (SELECT jsonb_path_query(l.trace_data, 'lax $.trace_tree[*].node_id ? (@ != null)')
+                                FROM trails.agent_audit_trails AS l
+                               WHERE l.tenant_id = t.tenant_id AND l.session_id = t.session_id
+                                 AND l.log_uuid = t.log_uuid
+                                 AND (l.seq > t.seq OR l.kind IN ('outcome', 'action_denied', 'action_rejected'))
+                             ) AS i (id)) END, '{}') AS ids,
+                  -- Only for whom asks for sendings: a column that is not used is not computed.
+                  CASE WHEN NOT g.guarded THEN (
+                      SELECT jsonb_object_agg(c.id, c.sendings)
+                        FROM (SELECT lower(i.id #>> '{}') AS id, count(*) AS sendings
+                                FROM (SELECT jsonb_path_query(r.trace_data,
+                                                              'lax $.trace_tree[*].node_id ? (@ != null)')
+                                        FROM trails.agent_audit_trails AS r
+                                       WHERE r.tenant_id = t.tenant_id AND r.session_id = t.session_id
+                                         AND r.log_uuid = t.log_uuid
+                                         AND r.kind NOT IN ('outcome', 'action_denied', 'action_rejected')
+                                     ) AS i (id)
+                               GROUP BY 1) AS c) END AS counts
            OFFSET 0) AS replaced
       -- The path uses no variable. To name the ids as its variables is what makes the planner ask for them
       -- first, once a record, and never again for each node.
@@ -286,16 +302,17 @@ CREATE FUNCTION trails.session_nodes_v1(tenant uuid, session uuid) RETURNS TABLE
     guarded boolean, sendings bigint)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
-    SELECT DISTINCT ON (t.log_uuid, coalesce(lower(x.node ->> 'node_id'), t.seq || '/' || x."position"))
+    SELECT DISTINCT ON (t.log_uuid, i.id)
            t.agent_id, t.log_uuid, t.seq, t.kind, t.created_at, x."position", lower(x.node ->> 'node_id'),
            lower(x.node ->> 'parent_id'), x.node ->> 'node_type', x.node ->> 'name',
-           x.node -> 'outputs' ->> 'status', x.node -> 'outputs', x.node -> 'metadata', t.kind IN ('outcome', 'action_denied', 'action_rejected'),
-           CASE WHEN t.kind IN ('outcome', 'action_denied', 'action_rejected') THEN 1
-                ELSE count(*) OVER (PARTITION BY t.log_uuid, lower(x.node ->> 'node_id')) END
-      FROM trails.agent_audit_trails AS t CROSS JOIN LATERAL trails.nodes_v1(t.trace_data) AS x
+           x.node -> 'outputs' ->> 'status', x.node -> 'outputs', x.node -> 'metadata', g.guarded,
+           CASE WHEN g.guarded THEN 1 ELSE count(*) OVER (PARTITION BY t.log_uuid, i.id, g.guarded) END
+      FROM trails.agent_audit_trails AS t
+     CROSS JOIN LATERAL (SELECT t.kind IN ('outcome', 'action_denied', 'action_rejected') AS guarded) AS g
+     CROSS JOIN LATERAL trails.nodes_v1(t.trace_data) AS x
+     CROSS JOIN LATERAL (SELECT coalesce(lower(x.node ->> 'node_id'), t.seq || '/' || x."position") AS id) AS i
      WHERE t.tenant_id = tenant AND t.session_id = session
-     ORDER BY t.log_uuid, coalesce(lower(x.node ->> 'node_id'), t.seq || '/' || x."position"),
-              t.kind IN ('outcome', 'action_denied', 'action_rejected') DESC, t.seq DESC, x."position" DESC
+     ORDER BY t.log_uuid, i.id, g.guarded DESC, t.seq DESC, x."position" DESC
 $$;
 
 CREATE FUNCTION trails.tool_calls_v1() RETURNS TABLE (
@@ -303,7 +320,7 @@ CREATE FUNCTION trails.tool_calls_v1() RETURNS TABLE (
     status text, error text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb,
     started_at timestamptz, ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint,
     output_tokens bigint, total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz,
-    clock_skew interval, clock_skewed boolean, "position" bigint, kind text, log_uuid uuid,
+    clock_skew interval, clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid,
     seq bigint, hash text, record_id bigint, trace_data jsonb)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
@@ -311,7 +328,7 @@ AS $$
            trails.error_v1(n.outputs),
            n.thought_process, n.inputs, n.outputs, n.metadata, n.started_at, n.ended_at, n.duration_ms, n.model,
            n.input_tokens, n.output_tokens, n.total_tokens, n.cost, n.action_id, n.recorded_at, n.clock_skew,
-           n.clock_skewed, n."position", n.kind, n.log_uuid, n.seq, n.hash, n.record_id, n.trace_data
+           n.clock_skewed, n.sendings, n."position", n.kind, n.log_uuid, n.seq, n.hash, n.record_id, n.trace_data
       FROM trails.trace_nodes_v1() AS n
      WHERE n.node_type = 'TOOL_CALL' AND n.metadata ->> 'nested_in' IS NULL
 $$;
@@ -322,14 +339,14 @@ CREATE FUNCTION trails.failed_tool_calls_v1() RETURNS TABLE (
     status text, error text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb,
     started_at timestamptz, ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint,
     output_tokens bigint, total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz,
-    clock_skew interval, clock_skewed boolean, "position" bigint, kind text, log_uuid uuid,
+    clock_skew interval, clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid,
     seq bigint, hash text, record_id bigint)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT c.tenant_id, c.agent_id, c.session_id, c.node_id, c.parent_id, c.node_type, c.tool, c.status, c.error,
            c.thought_process, c.inputs, c.outputs, c.metadata, c.started_at, c.ended_at, c.duration_ms, c.model,
            c.input_tokens, c.output_tokens, c.total_tokens, c.cost, c.action_id, c.recorded_at, c.clock_skew,
-           c.clock_skewed, c."position", c.kind, c.log_uuid, c.seq, c.hash, c.record_id
+           c.clock_skewed, c.sendings, c."position", c.kind, c.log_uuid, c.seq, c.hash, c.record_id
       FROM trails.tool_calls_v1() AS c
      WHERE c.status = 'failed'
        AND c.trace_data @> '{"trace_tree": [{"outputs": {"status": "failed"}, "node_type": "TOOL_CALL"}]}'::jsonb
@@ -647,7 +664,8 @@ CREATE VIEW trails.trace_nodes WITH (security_invoker = true) AS
     SELECT v.tenant_id, v.agent_id, v.session_id, v.node_id, v.parent_id, v.node_type, v.name, v.status,
            v.thought_process, v.inputs, v.outputs, v.metadata, v.started_at, v.ended_at, v.duration_ms,
            v.model, v.input_tokens, v.output_tokens, v.total_tokens, v.cost, v.action_id, v.recorded_at,
-           v.clock_skew, v.clock_skewed, v."position", v.kind, v.log_uuid, v.seq, v.hash, v.record_id
+           v.clock_skew, v.clock_skewed, v.sendings, v."position", v.kind, v.log_uuid, v.seq, v.hash,
+           v.record_id
       FROM trails.trace_nodes_v1() AS v;
 COMMENT ON VIEW trails.trace_nodes IS
     'Nodes of all trace trees: one row a node that a chain sent to a session, by its latest sending; what'
@@ -690,6 +708,9 @@ COMMENT ON COLUMN trails.trace_nodes.clock_skew IS
 COMMENT ON COLUMN trails.trace_nodes.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
+COMMENT ON COLUMN trails.trace_nodes.sendings IS
+    'How often its chain sent the node to the session; the latest is shown. Of a node that the guard '
+    'wrote always 1.';
 COMMENT ON COLUMN trails.trace_nodes."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.trace_nodes.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
@@ -703,8 +724,8 @@ CREATE VIEW trails.tool_calls WITH (security_invoker = true) AS
     SELECT v.tenant_id, v.agent_id, v.session_id, v.node_id, v.parent_id, v.node_type, v.tool, v.status,
            v.error, v.thought_process, v.inputs, v.outputs, v.metadata, v.started_at, v.ended_at,
            v.duration_ms, v.model, v.input_tokens, v.output_tokens, v.total_tokens, v.cost, v.action_id,
-           v.recorded_at, v.clock_skew, v.clock_skewed, v."position", v.kind, v.log_uuid, v.seq, v.hash,
-           v.record_id
+           v.recorded_at, v.clock_skew, v.clock_skewed, v.sendings, v."position", v.kind, v.log_uuid, v.seq,
+           v.hash, v.record_id
       FROM trails.tool_calls_v1() AS v;
 COMMENT ON VIEW trails.tool_calls IS
     'Calls of tools, guarded and observed: trace_nodes of type TOOL_CALL, without the second end of calls'
@@ -749,6 +770,9 @@ COMMENT ON COLUMN trails.tool_calls.clock_skew IS
 COMMENT ON COLUMN trails.tool_calls.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
+COMMENT ON COLUMN trails.tool_calls.sendings IS
+    'How often its chain sent the node to the session; the latest is shown. Of a node that the guard '
+    'wrote always 1.';
 COMMENT ON COLUMN trails.tool_calls."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.tool_calls.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
@@ -762,8 +786,8 @@ CREATE VIEW trails.failed_tool_calls WITH (security_invoker = true) AS
     SELECT v.tenant_id, v.agent_id, v.session_id, v.node_id, v.parent_id, v.node_type, v.tool, v.status,
            v.error, v.thought_process, v.inputs, v.outputs, v.metadata, v.started_at, v.ended_at,
            v.duration_ms, v.model, v.input_tokens, v.output_tokens, v.total_tokens, v.cost, v.action_id,
-           v.recorded_at, v.clock_skew, v.clock_skewed, v."position", v.kind, v.log_uuid, v.seq, v.hash,
-           v.record_id
+           v.recorded_at, v.clock_skew, v.clock_skewed, v.sendings, v."position", v.kind, v.log_uuid, v.seq,
+           v.hash, v.record_id
       FROM trails.failed_tool_calls_v1() AS v;
 COMMENT ON VIEW trails.failed_tool_calls IS
     'Calls of tools that failed and were not sent again with another end. Reads only records with a '
@@ -809,6 +833,9 @@ COMMENT ON COLUMN trails.failed_tool_calls.clock_skew IS
 COMMENT ON COLUMN trails.failed_tool_calls.clock_skewed IS
     'Whether started_at is more than 5 minutes ahead of the record or more than a day behind; NULL '
     'without started_at.';
+COMMENT ON COLUMN trails.failed_tool_calls.sendings IS
+    'How often its chain sent the node to the session; the latest is shown. Of a node that the guard '
+    'wrote always 1.';
 COMMENT ON COLUMN trails.failed_tool_calls."position" IS 'Place of the node in its record, from 1.';
 COMMENT ON COLUMN trails.failed_tool_calls.kind IS
     'Kind of the record: trace for a posted node; outcome, action_denied or action_rejected for one that '
