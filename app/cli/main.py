@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "verify": "Check exported files or a whole database.",
     "export": "Write one agent's records to a file.",
     "show": "Show records as a table, safe for any terminal.",
+    "query": "Answer an auditor's question from the trail.",
     "demo": "A scripted agent, a tampered copy, and the verifier that finds it.",
 }
 """Each is the command of the same name in the module ``app.cli.<name>``."""
@@ -37,6 +38,7 @@ First steps:
   trails verify                       check every record of the database
   trails export scout --out scout.jsonl
   trails verify scout.jsonl --public-key HEX
+  trails query                        the questions that auditors ask, answered in SQL
 """
 
 
