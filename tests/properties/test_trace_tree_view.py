@@ -32,10 +32,10 @@ from db.schema import DEFAULT_TENANT_ID
 from tests.support.ledgers import MASTER_KEY, Caller, SetClock
 from tests.support.postgres import Database
 
-NODES = """SELECT log_uuid, node_id, parent_id, node_type, name, status, started_at, seq, hash, sendings,
-                  agent_id
+NODES = """SELECT log_uuid, node_id, parent_id, node_type, name, status, started_at, seq, hash, agent_id
              FROM trails.trace_nodes WHERE session_id = $1"""
-PATHS = "SELECT log_uuid, node_id, depth, orphan, cyclic FROM trails.session_paths WHERE session_id = $1"
+PATHS = """SELECT log_uuid, node_id, depth, orphan, cyclic, sendings
+             FROM trails.session_paths WHERE session_id = $1"""
 
 ids = st.integers(0, 6)
 times = st.sampled_from(
@@ -196,11 +196,11 @@ async def compare(bench: Bench, history: list[Any]) -> None:
         ((*row[:6], row[6] and to_microseconds(row[6]), *row[7:]) for row in view), key=repr
     )
     paths = [tuple(row) for row in await bench.admin.fetch(PATHS, scene.session)]
-    placed = [(*one.shown.key, one.depth, one.orphan, one.cyclic) for one in tree.nodes]
+    placed = [(*one.shown.key, one.depth, one.orphan, one.cyclic, one.sendings) for one in tree.nodes]
     assert sorted(placed, key=repr) == sorted(paths, key=repr)
 
 
 def as_in_trace_nodes(one: TreeNode) -> tuple[Any, ...]:
     shown, source = one.shown, one.shown.source
     said = (shown.parent_id, shown.node_type, shown.name, shown.status, shown.started_us)
-    return (*shown.key, *said, source.seq, source.hash, one.sendings, source.agent_id)
+    return (*shown.key, *said, source.seq, source.hash, source.agent_id)
