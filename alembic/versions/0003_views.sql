@@ -166,12 +166,14 @@ DECLARE
 BEGIN
     IF ended IS NULL THEN
         millis := trails.number_v1(metadata -> 'duration_ms');
-        -- Thirty years, so that no sum leaves the range of a timestamp.
+        -- At most thirty years; whole microseconds, since a numeric smaller than every double is an error as one.
         IF millis BETWEEN 0 AND 1e12 THEN
-            ended := trails.started_at_v1(metadata) + make_interval(secs => (millis / 1000)::double precision);
+            ended := trails.started_at_v1(metadata)
+                     + make_interval(secs => (round(millis * 1000) / 1000000)::double precision);
         END IF;
     END IF;
-    RETURN ended;
+    -- Beyond the year 9999 many clients cannot read a time.
+    RETURN CASE WHEN ended < timestamptz '10000-01-01 00:00:00+00' THEN ended END;
 END
 $$;
 

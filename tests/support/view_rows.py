@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from db.pool import Pool, tenant_transaction
 from tests.support.rows import KEY, START_US, Maker
 
 SESSION = UUID("5e551011-0000-4000-8000-000000000001")
+
+_SESSION = re.compile(r'\{"session_id":"([0-9a-f-]+)"')
 
 Json = dict[str, Any]
 
@@ -56,20 +59,21 @@ async def send(
 def raw_row(maker: Maker, kind: str, payload: str) -> TrailRow:
     """The next row of a chain with a payload as it is written here: validly hashed, linked and signed.
 
-    No record of the service could say most of it (numbers beyond every limit, say); the table takes it.
+    No record of the service could say most of it (numbers beyond every limit, say); the table takes it. A
+    ``session_id`` is its first member.
     """
     assert maker.head is not None
     honest = maker.row(kind, {})
     text = honest.signed_text.replace('"payload":{}', f'"payload":{payload}')
     digest = hash_text(text)
     maker.head = Head(honest.seq, digest, START_US + honest.seq * 1_000_000)
-    session = msgspec.json.decode(payload).get("session_id") if '"session_id"' in payload else None
+    session = _SESSION.match(payload)
     return msgspec.structs.replace(
         honest,
         signed_text=text,
         hash=digest,
         signature=KEY.sign(digest),
-        session_id=maker.log_uuid if session is None else UUID(session),
+        session_id=maker.log_uuid if session is None else UUID(session[1]),
     )
 
 

@@ -276,6 +276,8 @@ SENT_TIMES: list[tuple[Json, int | None, int | None]] = [
     ({"timestamp": "1970-01-01T00:00:01Z", "duration_ms": 1e300}, 1_000_000, None),
     ({"timestamp": "1970-01-01T00:00:01Z", "duration_ms": -1}, 1_000_000, None),
     ({"timestamp": "1970-01-01T00:00:01Z", "duration_ms": "5"}, 1_000_000, None),
+    ({"timestamp": "1970-01-01T00:00:01Z", "duration_ms": 1e-320}, 1_000_000, 1_000_000),
+    ({"timestamp": "9999-12-31T23:59:59Z", "duration_ms": 2000}, 253_402_300_799_000_000, None),
     ({"timestamp": 5}, None, None),
 ]
 """What a sender's metadata say, and the microseconds of start and end that they mean."""
