@@ -80,8 +80,8 @@ class Draft(msgspec.Struct, frozen=True):
     """A record to be: what it says, before it has a place in a chain.
 
     ``payload_text`` is the canonical text of ``payload`` when the caller has it already; it is believed, a
-    wrong one makes a chain that does not verify. ``within_limits`` says that the caller has seen to the limits
-    of depth, strings and members itself, and is believed as well.
+    wrong one makes a chain that does not verify. ``within_limits`` says that the caller has seen to the
+    limits of depth, strings and members itself, and is believed as well.
     """
 
     kind: str

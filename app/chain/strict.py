@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn, Protocol, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
@@ -159,14 +159,7 @@ def parse(
     return found if found is not None else _thorough(raw, max_depth, max_string, any_text=any_text)
 
 
-class Writes(Protocol):
-    """Writes a value as JSON, always in the same spelling."""
-
-    def encode(self, value: Any, /) -> bytes:  # noqa: ANN401  any JSON value
-        """The value's one spelling."""
-
-
-def quick(raw: bytes, encoder: Writes, max_depth: int, max_string: int) -> Parsed | None:
+def quick(raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string: int) -> Parsed | None:
     """The document when ``encoder`` writes it just as it stands and it keeps every limit; None if in doubt.
 
     What equals its own re-encoding is well-formed UTF-8 JSON of one spelling; infinities, duplicate keys,

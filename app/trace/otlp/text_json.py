@@ -1,42 +1,45 @@
-"""JSON inside a string attribute: arguments, messages, results. What is no JSON stays the text it is."""
+"""JSON inside a string attribute: arguments, messages, results. What is no JSON stays the text it is.
+
+Arguments may be no JSON at all, or a Python representation in a JSON string. A text with a duplicate key,
+NaN, U+0000, a lone surrogate or a number that would be spelt otherwise stays text: nothing gets lost.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import Final
+from typing import Any, Final, NoReturn
 
-import msgspec
-
-from app.chain.strict import MAX_STRING, JsonValue, Parsed, Writes, parse, quick
+from app.chain.strict import MAX_MEMBERS, JsonValue, Parsed, parse
 from app.errors import InvalidJsonError
+from app.trace.otlp.plain import is_plain_value
 
 MAX_PARSED_DEPTH: Final = 64
 """Deeper documents stay text: they must fit into a record, which stands some levels above them."""
 
-_COMPACT: Final = msgspec.json.Encoder()
 _SCALAR: Final = re.compile(
     r'true|false|null|-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{0,14}[1-9])?|".*"', re.DOTALL
 )
+"""Numbers are read only where they are sure to be written the same again: ``1.50`` is a text."""
+
+_BRACKETS: Final = frozenset("{[")
+_DIGIT_STRIDE: Final = 16
+_DIGIT_RUN: Final = re.compile(r"[0-9]{8}")
+"""Over every 16th character: no run of more than 128 digits is without eight of these in a row."""
 
 
 def parsed(text: str) -> Parsed:
-    """The JSON value that ``text`` is, when a record can hold it as it is; else the text itself.
-
-    Arguments may be no JSON at all, or a Python representation in a JSON string. A text with a duplicate key,
-    NaN, U+0000, a lone surrogate or a number that would be spelt otherwise stays text: nothing gets lost.
-    """
-    raw = text.encode()
-    if text[:1] not in _OPEN:
-        scalar = quick(raw, _COMPACT, 1, MAX_STRING) if _SCALAR.fullmatch(text) is not None else None
-        return scalar if scalar is not None else as_text(text)
-    found = quick(raw, _writer(text), MAX_PARSED_DEPTH, MAX_STRING)
-    if found is not None:
-        return found
-    try:
-        return parse(raw, max_depth=MAX_PARSED_DEPTH)
-    except InvalidJsonError:
+    """The JSON value that ``text`` is, when a record can hold it as it is; else the text itself."""
+    if text[:1] not in _BRACKETS and _SCALAR.fullmatch(text) is None:
         return as_text(text)
+    try:
+        if _needs_a_closer_look(text):
+            return parse(text.encode(), max_depth=MAX_PARSED_DEPTH)
+        value: JsonValue = _DECODER.decode(text)
+    except (ValueError, RecursionError, InvalidJsonError):
+        return as_text(text)
+    return Parsed(value, is_plain_value(value))
 
 
 def as_text(text: str) -> Parsed:
@@ -44,26 +47,32 @@ def as_text(text: str) -> Parsed:
     return Parsed(text, plain_numbers=True)
 
 
-_OPEN: Final = frozenset("{[")
+def _needs_a_closer_look(text: str) -> bool:
+    """Whether something beyond the hooks of the decoder may be wrong: depth, members, characters, digits."""
+    return (
+        "\\u" in text
+        or text.count("{") + text.count("[") > MAX_PARSED_DEPTH
+        or text.count(",") >= MAX_MEMBERS
+        or _DIGIT_RUN.search(text[::_DIGIT_STRIDE]) is not None
+    )
 
 
-class _Spaced:
-    """Writes as ``json.dumps`` does: with a space after comma and colon."""
-
-    def __init__(self, *, ascii_only: bool) -> None:
-        self._encode = json.JSONEncoder(ensure_ascii=ascii_only, check_circular=False).encode
-
-    def encode(self, value: JsonValue, /) -> bytes:
-        """The spelling of most libraries' attributes."""
-        return self._encode(value).encode()
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a key stands twice")
+    return members
 
 
-_ASCII: Final = _Spaced(ascii_only=True)
-_UNICODE: Final = _Spaced(ascii_only=False)
+def _float(written: str) -> float:
+    value = float(written)
+    if not math.isfinite(value):
+        raise ValueError("a number that overflows a double")
+    return value
 
 
-def _writer(text: str) -> Writes:
-    """Who may have written the text."""
-    if ": " in text or ", " in text:
-        return _ASCII if text.isascii() else _UNICODE
-    return _COMPACT
+def _constant(written: str) -> NoReturn:
+    raise ValueError(f"{written}, which is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
