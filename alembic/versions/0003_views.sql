@@ -518,7 +518,8 @@ AS $$
                 WHEN a.held THEN 'pending_approval' END,
            CASE WHEN a.rejected IS NOT NULL THEN 'rejected' ELSE a.denied -> 'reason' ->> 'code' END,
            CASE WHEN a.rejected IS NOT NULL
-                THEN jsonb_build_object('code', 'rejected', 'by', a.rejected -> 'by', 'reason', a.rejected -> 'reason')
+                THEN jsonb_build_object('code', 'rejected', 'by', a.rejected -> 'by',
+                                        'reason', a.rejected -> 'reason')
                 ELSE a.denied -> 'reason' END,
            a.allowed ->> 'approved_by', a.allowed ->> 'note', a.rejected ->> 'by',
            a.reported ->> 'status', a.reported ->> 'detail', coalesce(a.reported -> 'late' = 'true'::jsonb, false),
@@ -592,8 +593,8 @@ CREATE FUNCTION trails.agents_status_v1() RETURNS TABLE (
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT a.tenant_id, a.agent_id, a.log_uuid, a.guarded, e.created_at IS NULL, e.reason, e.created_at,
-           p.budget, c.spent, greatest(p.budget - c.spent, 0), s.score, p.scar_limit, c.requested, c.allowed,
-           c.denied, c.pending, h.seq, h.hash, a.created_at, h.created_at
+           p.budget, c.spent, CASE WHEN p.budget IS NOT NULL THEN greatest(p.budget - c.spent, 0) END, s.score,
+           p.scar_limit, c.requested, c.allowed, c.denied, c.pending, h.seq, h.hash, a.created_at, h.created_at
       FROM trails.agents AS a
       LEFT JOIN LATERAL (
            SELECT trails.number_v1(t.trace_data -> 'policy' -> 'budget') AS budget,
