@@ -42,29 +42,35 @@ class Connection:
         self._writer.close()
 
 
-def post(path: str, body: bytes, token: str) -> bytes:
-    """A POST request of a JSON body, ready to send."""
+def post(path: str, body: bytes, token: str, media_type: str = "application/json") -> bytes:
+    """A POST request, ready to send."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
 
 async def rate(host: str, port: int, requests: Sequence[bytes], turns: int) -> float:
     """Requests a second when each of ``requests`` is sent ``turns`` times on a connection of its own."""
-    connections = [await Connection.open(host, port) for _ in requests]
+    seconds = await duration(host, port, [[request] * turns for request in requests])
+    return len(requests) * turns / seconds
 
-    async def worker(connection: Connection, request: bytes) -> None:
-        for _ in range(turns):
+
+async def duration(host: str, port: int, streams: Sequence[Sequence[bytes]]) -> float:
+    """Seconds until all are answered, when each stream is sent one by one on a connection of its own."""
+    connections = [await Connection.open(host, port) for _ in streams]
+
+    async def worker(connection: Connection, requests: Sequence[bytes]) -> None:
+        for request in requests:
             await connection.send(request)
 
     started = time.perf_counter()
-    await asyncio.gather(*map(worker, connections, requests))
+    await asyncio.gather(*map(worker, connections, streams))
     seconds = time.perf_counter() - started
     for connection in connections:
         connection.close()
-    return len(requests) * turns / seconds
+    return seconds
 
 
 def _header(head: bytes, name: bytes) -> bytes:

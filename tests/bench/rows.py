@@ -9,14 +9,14 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One figure against its floor; ``at_least`` and ``aim`` are ratios from the design."""
+    """One figure against its floor; ``at_least`` and ``aim`` are ratios of the design, if it has some."""
 
     name: str
     unit: str
     ours: float
     floor: float
-    at_least: float
-    aim: float
+    at_least: float | None = None
+    aim: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -31,8 +31,8 @@ def interleaved(
     ours: Callable[[], float],
     floor: Callable[[], float],
     rounds: int,
-    at_least: float,
-    aim: float,
+    at_least: float | None = None,
+    aim: float | None = None,
 ) -> Row:
     """Measures both sides in turn, so that a machine whose speed drifts moves both; medians count."""
     pairs = [(ours(), floor()) for _ in range(rounds)]
