@@ -11,14 +11,15 @@ NODES = 10
 TEXT_WORDS = 16
 """Words of one text: two or three texts a node give the size that the design measures with."""
 
-_WORDS = """
+_VOCABULARY = """
 agent answer api ask balance before build call cancel check city code confirm cost customer data date
 delay deny error escalate evidence field file find flight follow found give hold human id input invoice
 item ledger limit list look mail match meeting model more name need next note number offer open order
 passenger pay person plan policy price query read reason record refund report request reservation
 result return review rule search send session status step sum support task ticket tool total trace
 transfer update user value verify wait weather work write
-""".split()
+"""
+_WORDS = tuple(_VOCABULARY.split())
 _TOOLS = ("search", "send_email", "read_file", "get_balance", "update_reservation", "query_database")
 
 
