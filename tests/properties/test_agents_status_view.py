@@ -42,7 +42,7 @@ policies = st.fixed_dictionaries(
     },
     optional={"rate_limit": st.just({"max_actions": 3, "window_secs": 2})},
 )
-action_ids = st.integers(1, 8).map("act-{}".format)
+places = st.integers(0, 7)
 mild = st.sampled_from([Severity.MINOR] * 4 + [Severity.MODERATE, Severity.SEVERE, Severity.FATAL])
 steps = st.lists(
     st.one_of(
@@ -52,9 +52,9 @@ steps = st.lists(
             st.sampled_from([1, {"a": 1}]),
             st.none() | st.integers(0, 9),
         ),
-        st.tuples(st.just("approve"), action_ids),
-        st.tuples(st.just("reject"), action_ids, st.just("no"), st.none() | mild),
-        st.tuples(st.just("report"), action_ids, st.sampled_from([*OutcomeStatus])),
+        st.tuples(st.just("approve"), places),
+        st.tuples(st.just("reject"), places, st.just("no"), st.none() | mild),
+        st.tuples(st.just("report"), places, st.sampled_from([*OutcomeStatus])),
         st.tuples(st.just("scar"), mild),
         st.tuples(st.just("wait"), st.sampled_from([0.4, 3, -1])),
         st.sampled_from([("wait", 0)] * 9 + [("terminate",)]),
@@ -68,10 +68,18 @@ def history(policy: dict[str, Any] | None, drawn: list[tuple[Any, ...]]) -> Guar
     for name, *arguments in drawn:
         if policy is None and name != "wait":
             continue
+        if name in {"approve", "reject", "report"}:
+            arguments[0] = chosen(chain, name, arguments[0])
         # What is refused leaves perhaps a record of its own, perhaps none.
         with suppress(ConflictError, UnknownActionError):
             getattr(chain, name)(*arguments)
     return chain
+
+
+def chosen(chain: GuardChain, act: str, place: int) -> str:
+    """An action of the chain, if it can be one that waits."""
+    waiting = [] if act == "report" else sorted(chain.state.pending)
+    return waiting[place % len(waiting)] if waiting else f"act-{place + 1}"
 
 
 class Bench:
