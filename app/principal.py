@@ -24,8 +24,8 @@ class Role(enum.StrEnum):
 class Permission(enum.StrEnum):
     """One kind of thing that a route does.
 
-    ``POST`` is for traces, events and spans; ``OBSERVE`` begins the chain of an agent that posts for the first
-    time; ``READ_SESSIONS`` shows what all agents of the tenant did together.
+    ``POST`` is for traces, events and spans; ``OBSERVE`` begins the chain of an agent that posts for the
+    first time; ``READ_SESSIONS`` shows what all agents of the tenant did together.
     """
 
     CREATE_AGENT = "create_agent"
