@@ -18,11 +18,23 @@ import pytest
 
 from app.client.settings import AGENT_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE
 from app.settings import SETTINGS
+from db.cookbook import recipes
 from tests.integration.http.client import POLICY, Client
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(?P<language>\w+)(?P<note>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+SHOWN = re.compile(r"^```sh\n[^`]*^```\n\n```text\n", re.MULTILINE)
+"""A command whose output follows it."""
+
+
+def without_times(text: str) -> str:
+    """A command's output with one time in place of all, since they differ from run to run."""
+    lines = re.sub(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "2026-01-01T00:00:00.000000Z", text
+    ).splitlines()
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def blocks(language: str, note: str = "") -> list[str]:
@@ -58,10 +70,18 @@ async def test_shell_sql_and_python_blocks_run(folder: tuple[Path, int]) -> None
     assert '"decision":"allowed"' in shell.stdout
     assert '"decision":"pending_approval"' in shell.stdout
     assert "verified" in shell.stdout
+    assert len(SHOWN.findall(README)) == len(blocks("text")) == 2
+    for shown in blocks("text"):
+        assert without_times(shown) in without_times(shell.stdout), shown
 
     connection = await asyncpg.connect((path / "trails-data" / "database.url").read_text().strip())
     answers = [await connection.fetch(query) for query in blocks("sql")]
+    views = await connection.fetch("SELECT viewname FROM pg_views WHERE schemaname = 'trails'")
     await connection.close()
+    [table] = re.findall(r"^\| view \|.*?\n\n", README, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", table.replace("`trails verify`", ""))) == {
+        row["viewname"] for row in views
+    }
     assert len(answers) == 3
     assert len(answers[0]) == 1, "the classic query finds the one failed call"
     assert answers[2][0]["approver"] == "alice"
@@ -130,6 +150,13 @@ def test_variables_of_the_client_are_those_it_reads() -> None:
     rows = re.findall(r"^\| `(LINEAGE_TRAILS_\w+)` \| (.*?) ?\|", README, re.MULTILINE)
     assert [name for name, _ in rows] == [URL_VARIABLE, TOKEN_VARIABLE, AGENT_VARIABLE]
     assert rows[0][1].strip("`") == DEFAULT_URL
+
+
+def test_the_cookbook_is_as_large_as_told() -> None:
+    [count] = re.findall(r"`trails query` has (\d+) such questions", README)
+    assert int(count) == len(recipes())
+    for command in re.findall(r"^trails query .*$", "\n".join(blocks("sh")), re.MULTILINE):
+        assert command.split()[2] in recipes(), command
 
 
 def test_settings_are_those_of_the_program() -> None:
