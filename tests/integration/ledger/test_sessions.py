@@ -149,6 +149,25 @@ async def test_h33_sessions_of_one_moment_are_each_seen_once(agent: Caller, open
     assert seen == sorted(map(str, made), reverse=True)
 
 
+async def test_h33_a_session_named_as_another_agents_chain_is_found(
+    ledger: Ledger, agent: Caller, opened: Open
+) -> None:
+    # The other agent's own records bear the same session_id, at the same moment, and are no session.
+    other = Caller(ledger, "other")
+    chain = UUID(str((await other.create())["log_uuid"]))
+    for _ in range(3):
+        await other.ask("rm")
+    await post(agent, [node(1)], session=chain)
+    for _ in range(3):
+        await other.ask("rm")
+    for looked_at in (1, 2, 3):
+        seen = [session async for page in pages(opened(looked_at=looked_at), 5) for session in page]
+        assert seen == [str(chain)]
+    assert [
+        found["name"] for found in json.loads(await opened().read(DEFAULT_TENANT_ID, chain))["nodes"]
+    ] == ["n1"]
+
+
 async def test_h33_records_without_a_session_hide_none(
     agent: Caller, many: list[str], opened: Open, clock: SetClock
 ) -> None:
