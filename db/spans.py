@@ -24,26 +24,26 @@ class Below(msgspec.Struct, frozen=True):
 
     Attributes:
         parent_ids: node ids, in lower case.
-        session_ids: where they are looked for.
+        trace_ids: where they are looked for (16 bytes each).
         since: the earliest record that counts.
         agent_id: of the records that do not count, which are
         written: their ``seq``.
     """
 
     parent_ids: Sequence[str]
-    session_ids: Sequence[UUID]
+    trace_ids: Sequence[bytes]
     since: datetime
     agent_id: str
     written: Sequence[int]
 
 
 async def calls_below(pool: Pool, tenant_id: UUID, wanted: Below) -> list[TrailRow]:
-    """The trace records that hold such calls; 200 at most, in order of time."""
+    """The trace records that hold such calls; 200 at most, each chain's in order."""
     async with tenant_transaction(pool, tenant_id) as connection:
         rows = await connection.fetch(
             _SQL["calls_below"],
             tenant_id,
-            list(wanted.session_ids),
+            list(wanted.trace_ids),
             wanted.since,
             list(wanted.parent_ids),
             wanted.agent_id,

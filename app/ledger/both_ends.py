@@ -11,7 +11,6 @@ import copy
 import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import msgspec
 
@@ -22,7 +21,6 @@ from app.ledger.idempotency import Stamp
 from app.ledger.post import Entry, Receipt
 from app.principal import Permission, Principal, grant
 from app.trace.otlp.fragments import AgentSpans, SpanFragment, TextNode
-from app.trace.otlp.ids import session_uuid
 from app.trace.otlp.nesting import NESTED_IN, is_same_call, mark_value, passes_on
 from app.trace.otlp.node import node_text
 from app.trace.span_key import SpanKey
@@ -106,10 +104,9 @@ class BothEnds:
         }
         if not outer:
             return
-        sessions = {UUID(session_uuid(node.trace_id)) for node in outer.values()}
         wanted = Below(
             parent_ids=[str(node_id) for node_id in outer],
-            session_ids=[*sessions],
+            trace_ids=[*{bytes.fromhex(node.trace_id) for node in outer.values()}],
             since=min(_start(node.value) for node in outer.values()) - SKEW,
             agent_id=self._grant.agent_id or "",
             written=[receipt.seq for receipt in receipts],
