@@ -19,7 +19,13 @@ from app.errors import BadRequestError, TrailsError, UnavailableError
 from app.guard.kinds import EVENT, TRACE
 from app.ledger.both_ends import BothEnds
 from app.ledger.idempotency import Stamp
-from app.ledger.post import Entry, Receipt, SpansOnRecordError
+from app.ledger.post import (
+    MAX_TOGETHER,
+    MAX_TOGETHER_CHARS,
+    Entry,
+    Receipt,
+    SpansOnRecordError,
+)
 from app.principal import Grant, Permission, Principal, Role, grant
 from app.trace.otlp.fragments import (
     AgentSpans,
@@ -32,9 +38,9 @@ from app.trace.otlp.node import content_hash, node_hashes
 from app.trace.otlp.span import Rejected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from app.chain.strict import JsonObject, JsonValue
+    from app.chain.strict import JsonObject
     from app.ledger.ledger import Ledger
     from app.ledger.on_record import OnRecord
     from app.trace.span_key import SpanKey
@@ -126,37 +132,48 @@ class _Recording:
 
     async def _post(self, fragments: Sequence[SpanFragment]) -> list[SpanFragment]:
         """Posts fragments; returns what is to be posted again without the spans that are on record."""
+        again: list[SpanFragment] = []
+        for part in _parts(fragments):
+            again += await self._post_part(part)
+        return again
+
+    async def _post_part(self, fragments: Sequence[SpanFragment]) -> list[SpanFragment]:
         results = await self._ledger.post(self._grant, [self._entry(fragment) for fragment in fragments])
         again: list[SpanFragment] = []
+        overlapping: list[SpanFragment] = []
+        known: set[SpanKey] = set()
         for fragment, result in zip(fragments, results, strict=True):
             if isinstance(result, Receipt):
                 self.receipts.append(result)
                 self._stored += len(fragment.nodes)
             elif isinstance(result, SpansOnRecordError):
-                again += await self._without_known(fragment, result.known)
+                overlapping.append(fragment)
+                known.update(result.known)
             elif isinstance(result, BadRequestError):
                 again += self._apart(fragment, result)
             else:
                 raise result
+        if overlapping:
+            again += await self._without_known(overlapping, known)
         return again
 
-    async def _without_known(self, fragment: SpanFragment, known: tuple[SpanKey, ...]) -> list[SpanFragment]:
-        found = await self._ledger.spans_on_record(self._grant, known)
-        if missing := [key for key in known if key not in found]:
-            raise UnavailableError(f"{len(missing)} spans are on record and cannot be read yet; try again")
-        hashes = {id(place.record): node_hashes(place.record.payload) for place in found.values()}
-        for item in fragment.nodes:
-            if (place := found.get(item.key)) is not None:
-                self._settle(item, place, hashes[id(place.record)])
-        rest = fragment.without(frozenset(found))
-        return [] if rest is None else [rest]
+    async def _without_known(self, fragments: list[SpanFragment], known: set[SpanKey]) -> list[SpanFragment]:
+        """Settles the spans that are on record; returns what is left of the fragments."""
+        found = await self._ledger.spans_on_record(self._grant, list(known))
+        if len(found) < len(known):
+            missing = len(known) - len(found)
+            raise UnavailableError(f"{missing} spans are on record and cannot be read yet; try again")
+        again = [item for fragment in fragments for item in fragment.nodes if item.key in found]
+        # Hashing what may be many megabytes lets the event loop work meanwhile.
+        hashes = await asyncio.to_thread(_hashes, again, found)
+        for item, (first, later) in zip(again, hashes, strict=True):
+            self._settle(item, found[item.key], later, is_same=first == later)
+        rests = (fragment.without(frozenset(found)) for fragment in fragments)
+        return [rest for rest in rests if rest is not None]
 
-    def _settle(
-        self, item: TextNode, place: OnRecord, on_record: Mapping[tuple[JsonValue, JsonValue], str]
-    ) -> None:
+    def _settle(self, item: TextNode, place: OnRecord, content: str | None, *, is_same: bool) -> None:
         """A span that is on record: nothing to store when it is the same, else a conflict to be recorded."""
-        later = content_hash(item.node.value)
-        if on_record.get((item.node.trace_id, item.node.span_id)) == later:
+        if is_same:
             self._known += 1
             if place.agent_id == self._grant.agent_id:
                 record = place.record
@@ -164,7 +181,7 @@ class _Recording:
             return
         self._conflicts += 1
         payload = conflict_event(item.node, place.agent_id, place.record.seq, place.record.hash)
-        self._events.append(self._event(payload, f"{item.node.trace_id}{item.node.span_id}{later}"))
+        self._events.append(self._event(payload, f"{item.node.trace_id}{item.node.span_id}{content}"))
 
     def _apart(self, fragment: SpanFragment, error: BadRequestError) -> list[SpanFragment]:
         """A fragment that no record can hold: each of its spans alone; the one at fault is rejected."""
@@ -196,6 +213,36 @@ class _Recording:
         """An event that is recorded once, however often what it tells of comes again."""
         digest = hashlib.sha256(f"otlp/{payload['type']}\n{identity}".encode()).hexdigest()
         return Entry(Draft(kind=EVENT, payload=payload, actor=self._grant.actor), Stamp(digest, digest))
+
+
+def _hashes(
+    items: Sequence[TextNode], found: Mapping[SpanKey, OnRecord]
+) -> list[tuple[str | None, str | None]]:
+    """Content hash on record, and content hash as it came now, of each span."""
+    records = {id(place.record): place.record for place in found.values()}
+    on_record = {key: node_hashes(record.payload) for key, record in records.items()}
+    return [
+        (
+            on_record[id(found[item.key].record)].get((item.node.trace_id, item.node.span_id)),
+            content_hash(item.node.value),
+        )
+        for item in items
+    ]
+
+
+def _parts(fragments: Sequence[SpanFragment]) -> Iterator[list[SpanFragment]]:
+    """Fragments in groups that one statement writes well within its time."""
+    part: list[SpanFragment] = []
+    chars = 0
+    for fragment in fragments:
+        size = sum(len(item.text) for item in fragment.nodes)
+        if part and (len(part) == MAX_TOGETHER or chars + size > MAX_TOGETHER_CHARS):
+            yield part
+            part, chars = [], 0
+        part.append(fragment)
+        chars += size
+    if part:
+        yield part
 
 
 def message_of(recorded: Iterable[Recorded]) -> str:

@@ -94,6 +94,13 @@ def test_an_empty_export_is_accepted_and_stores_nothing(operator: Client) -> Non
     assert agents(operator) == []
 
 
+def test_a_request_of_thousands_of_traces_is_stored_whole(operator: Client) -> None:
+    spans = [Sent(name=f"s{n}") for n in range(3_000)]
+    assert post(operator, protobuf(*spans)).rejected == 0
+    assert post(operator, protobuf(*spans)).rejected == 0
+    assert len(nodes(operator, "svc")) == 3_000
+
+
 # --- once ------------------------------------------------------------------------------------------------
 
 
@@ -274,14 +281,24 @@ async def test_a_call_seen_from_both_ends_counts_once(operator: Client, admin: A
         "server first": [[server], [client]],
         "together": [[server, client]],
     }[order]
-    for batch in [*batches, *batches]:  # and all of it once more
-        post(operator, protobuf(*batch))
-    calls = await admin.fetch("SELECT agent_id, tool, status FROM trails.tool_calls")
-    assert [tuple(call) for call in calls] == [("client", "search", "success")]
-    ends = await admin.fetch("SELECT agent_id, metadata ->> 'nested_in' FROM trails.trace_nodes ORDER BY 1")
-    outer = nodes(operator, "client")[0]["node_id"]
-    assert [tuple(end) for end in ends] == [("client", None), ("server", outer)]
+    for _ in range(2):  # all of it once more changes nothing
+        for batch in batches:
+            post(operator, protobuf(*batch))
+        calls = await admin.fetch("SELECT agent_id, tool, status FROM trails.tool_calls")
+        assert [tuple(call) for call in calls] == [("client", "search", "success")]
+        ends = await admin.fetch(
+            "SELECT agent_id, metadata ->> 'nested_in' FROM trails.trace_nodes ORDER BY 1"
+        )
+        outer = nodes(operator, "client")[0]["node_id"]
+        assert [tuple(end) for end in ends] == [("client", None), ("server", outer)]
+        # Marked before it is stored when that is possible, else sent again by the service.
+        assert len(records(operator, "server")) == (2 if order == "server first" else 1)
     assert not records(operator, "server", "event")
+    session = records(operator, "server")[0]["payload"]["session_id"]
+    [inner] = [
+        node for node in operator.get(f"/v1/sessions/{session}").json["nodes"] if node["node_id"] != outer
+    ]
+    assert inner["conflict"] is False, "the mark is the service's own word"
 
 
 async def test_calls_of_other_tools_across_requests_count_each(operator: Client, admin: Admin) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import socket
 import threading
 import zlib
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from app.http.documents import RpcStatus, SpanExportAnswer
 from app.http.examples import SPAN_EXPORT
 from tests.integration.http.client import Client, Reply
 from tests.integration.http.serving import Running, serve
-from tests.integration.http.wire import chunked, request
+from tests.integration.http.wire import SECS, chunked, request
 from tests.support.otlp import JSON, PROTOBUF, agents, nodes, post, send
 from tests.support.postgres import Database
 from tests.support.spans import Sent, as_json, protobuf
@@ -118,8 +119,20 @@ def test_a_charset_is_tolerated(operator: Client, header: str) -> None:
 # --- how much ---------------------------------------------------------------------------------------------
 
 
+def test_h01_an_announced_huge_body_is_refused_before_it_is_read(service: Running) -> None:
+    token = f"Authorization: Bearer {service.operator_token}"
+    for encoding in ("", "Content-Encoding: gzip\r\n"):
+        head = f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: {PROTOBUF}\r\n{token}\r\n{encoding}"
+        with socket.create_connection(("127.0.0.1", service.port), timeout=SECS) as connection:
+            # Only the headers are sent: an answer at all means that nothing was waited for.
+            connection.sendall(f"{head}Content-Length: {LIMIT + 1}\r\n\r\n".encode())
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
+
+
 @BOTH
-def test_h01_a_body_above_the_limit_is_413_before_it_is_read(service: Running, media_type: str) -> None:
+def test_h01_a_body_above_the_limit_is_413_and_its_sender_reads_why(
+    service: Running, media_type: str
+) -> None:
     headers = [f"Content-Type: {media_type}", f"Authorization: Bearer {service.operator_token}"]
     reply = request(service.port, "POST", "/v1/traces", *headers, body=b"\0" * (LIMIT + 1))
     assert reply.status == 413
