@@ -59,8 +59,8 @@ SELECT s.session_id
                                                          THEN jsonb_build_object('status', $4::text) END,
                                          'name', $5::text, 'node_type', $6::text)))))
        AND EXISTS (
-           SELECT FROM trails.trace_nodes AS n
-            WHERE n.tenant_id = $1 AND n.session_id = s.session_id AND n.session_id <> n.log_uuid
+           SELECT FROM trails.session_nodes_v1($1, s.session_id) AS n
+            WHERE n.log_uuid <> s.session_id
               AND ($4::text IS NULL OR n.status = $4)
               AND ($5::text IS NULL OR n.name = $5 AND n.node_type = 'TOOL_CALL')
               AND ($6::text IS NULL OR n.node_type = $6)))
@@ -68,8 +68,23 @@ SELECT s.session_id
  LIMIT $7;
 
 -- name: entries
--- What a list says of sessions: counted by SQL; reading one of them verifies it.
-SELECT s.session_id, s.agents, s.records, s.nodes, s.tool_calls, s.failed_tool_calls,
-       s.first_recorded_at, s.last_recorded_at
-  FROM trails.sessions AS s
- WHERE s.tenant_id = $1 AND s.session_id = ANY ($2::uuid[]);
+-- What a list says of sessions, as the view trails.sessions counts it; reading one of them verifies it. Each is
+-- asked for by itself: as a filter on the view it takes a bad plan on a table without statistics, such as a
+-- young one.
+SELECT i.session_id, r.agents, r.records, n.nodes, n.tool_calls, n.failed_tool_calls,
+       r.first_recorded_at, r.last_recorded_at
+  FROM unnest($2::uuid[]) AS i (session_id)
+ CROSS JOIN LATERAL (
+       SELECT array_agg(DISTINCT t.agent_id ORDER BY t.agent_id) AS agents, count(*) AS records,
+              min(t.created_at) AS first_recorded_at, max(t.created_at) AS last_recorded_at
+         FROM trails.agent_audit_trails AS t
+        WHERE t.tenant_id = $1 AND t.session_id = i.session_id AND t.session_id <> t.log_uuid) AS r
+ CROSS JOIN LATERAL (
+       SELECT count(*) AS nodes,
+              count(*) FILTER (WHERE c.call) AS tool_calls,
+              count(*) FILTER (WHERE c.call AND m.status = 'failed') AS failed_tool_calls
+         FROM trails.session_nodes_v1($1, i.session_id) AS m
+        CROSS JOIN LATERAL (SELECT m.node_type = 'TOOL_CALL' AND m.metadata ->> 'nested_in' IS NULL AS call
+                           ) AS c
+        WHERE m.log_uuid <> i.session_id) AS n
+ WHERE r.records > 0;
