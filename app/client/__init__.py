@@ -9,13 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from app.client.decisions import ActionDenied
     from app.client.errors import ClientError
     from app.client.guard import Guard
     from app.client.tracker import LineageTracker
 
-__all__ = ["ClientError", "Guard", "LineageTracker"]
+__all__ = ["ActionDenied", "ClientError", "Guard", "LineageTracker"]
 
 _HOMES = {
+    "ActionDenied": "app.client.decisions",
     "ClientError": "app.client.errors",
     "Guard": "app.client.guard",
     "LineageTracker": "app.client.tracker",

@@ -26,6 +26,7 @@ from app.chain.strict import JsonValue
 from app.client.backend import Backend, Outcome, Refusal
 from app.client.decisions import (
     CLAIMED,
+    UNAVAILABLE,
     Allowed,
     Decision,
     Denied,
@@ -60,6 +61,9 @@ _LAST_POLL_SECS: Final = 5.0
 _POLL_GROWTH: Final = 1.5
 _FIRST_RESEND_SECS: Final = 0.5
 _LAST_RESEND_SECS: Final = 30.0
+
+_NOT_OF_THE_OUTCOME: Final = frozenset({UNAVAILABLE, "unauthorized"})
+"""Something else answered, or the token is no longer valid: the outcome is kept."""
 
 _log = logging.getLogger("trails.client")
 
@@ -203,16 +207,15 @@ class Gate:
             judge: tells from the result how it went, where failures are returned and not raised.
             blame: tells from what was raised how it went.
         """
-        node = self._node_of(allowed)
-        with self._place.inside(node):
-            try:
+        try:
+            with self._place.inside(self._node_of(allowed)):
                 result = run()
-            except Exception as error:
-                self._settle(allowed, *blame(error))
-                raise
-            except BaseException as error:
-                self._send(allowed, *blame(error))
-                raise
+        except Exception as error:
+            self._settle(allowed, *blame(error))
+            raise
+        except BaseException as error:
+            self._send(allowed, *blame(error))
+            raise
         self._settle(allowed, *judge(result))
         return result
 
@@ -225,16 +228,15 @@ class Gate:
         blame: Blame = outcome_of_error,
     ) -> R:
         """``carry_out`` for coroutines. What is cancelled is on record as ``unknown``."""
-        node = await self._anode_of(allowed)
-        with self._place.inside(node):
-            try:
+        try:
+            with self._place.inside(await self._anode_of(allowed)):
                 result = await run()
-            except Exception as error:
-                await self._asettle(allowed, *blame(error))
-                raise
-            except BaseException as error:
-                self._send(allowed, *blame(error))
-                raise
+        except Exception as error:
+            await self._asettle(allowed, *blame(error))
+            raise
+        except BaseException as error:
+            self._send(allowed, *blame(error))
+            raise
         await self._asettle(allowed, *judge(result))
         return result
 
@@ -391,7 +393,8 @@ class Gate:
             try:
                 await persistently(lambda: backend.report(outcome), 1 if backend.keeps else self._attempts)
             except Refusal as refusal:
-                if not refusal.passing:
+                away = refusal.passing or (backend.keeps and refusal.code in _NOT_OF_THE_OUTCOME)
+                if not away:
                     raise OutcomeRefusedError(action_id, refusal.code, str(refusal)) from None
                 if not backend.keep(outcome):
                     self._worker.spawn(lambda backend: _resent(backend, outcome))

@@ -21,6 +21,8 @@ import random
 import ssl
 import threading
 import time
+from multiprocessing import parent_process
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Final, Literal, Self, cast
 
@@ -261,6 +263,8 @@ class Outbox:
             timeout: seconds; None waits for ever.
         """
         with self._changed:
+            if not self._closed:
+                self._adopt()  # children of this program may have ended meanwhile
             if not self._asked_to_wait:
                 self._not_before = 0.0
             self._urgent.set()
@@ -324,7 +328,7 @@ class Outbox:
                 _log.warning("%s keeps %d entries that were refused; see refused", path, journal.refused)
             self._adopted.append(journal)
         self._let_go()
-        if self.waiting:
+        if self.waiting and self._thread is None:
             self._start()
 
     def _let_go(self) -> None:
@@ -336,6 +340,9 @@ class Outbox:
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="lineage-trails-outbox", daemon=True)
         self._thread.start()
+        if parent_process() is not None:
+            # A child of multiprocessing ends without what atexit knows.
+            Finalize(None, _close_all, exitpriority=0)
 
     def _run(self) -> None:
         with self._transport:  # nobody else uses it

@@ -44,7 +44,10 @@ class ServiceBackend:
 
     async def standing(self, action_id: str) -> Standing:
         """GET …/actions/{id}."""
-        return standing_of(await self._call("GET", self._action(action_id)))
+        standing = standing_of(await self._call("GET", self._action(action_id)))
+        if standing.action_id != action_id:
+            raise _no_sense("action")
+        return standing
 
     async def claim(self, action_id: str, claimant: str) -> bool:
         """An event under the action's own key: the first claimant's body stands, another's is refused."""
@@ -164,7 +167,7 @@ def _decision(answer: Mapping[str, Any]) -> Decision:
         case "denied":
             reason = answer["reason"]
             _text(reason, "code")
-            return Denied(_text(answer, "action_id"), reason, answer.get("retry_after_secs"))
+            return Denied(_text(answer, "action_id"), reason, _seconds(answer))
         case "pending_approval":
             return Pending(_text(answer, "action_id"))
         case other:
@@ -182,6 +185,13 @@ def _number(answer: Mapping[str, Any], name: str) -> int:
     found = answer[name]
     if type(found) is not int:
         raise ValueError(name)
+    return found
+
+
+def _seconds(answer: Mapping[str, Any]) -> float | None:
+    found = answer.get("retry_after_secs")
+    if found is not None and type(found) not in {int, float}:
+        raise ValueError("retry_after_secs")
     return found
 
 

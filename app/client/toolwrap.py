@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from app.client.decisions import permitted
+from app.client.verdicts import Verdict, success
 
 if TYPE_CHECKING:
     from app.client.gate import Gate
@@ -34,12 +35,18 @@ class ToolDecorator:
         """The guarded function, with the signature and types of ``function``.
 
         Raises:
-            TypeError: ``function`` is a generator function: what it does happens after its call, unguarded.
+            TypeError: ``function`` is a generator function: what it does happens after its call, unguarded;
+                or it is a ``classmethod`` or ``staticmethod``, which have to stand above the guard.
         """
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        if isinstance(function, classmethod | staticmethod):
+            raise TypeError(f"{self._name}: put @{type(function).__name__} above the guard, not below it")
+        called = _called(function)
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
             raise TypeError(f"{self._name}: a generator does its work after the call; guard what it calls")
-        if inspect.iscoroutinefunction(function):
-            return cast("Callable[P, R]", self._coroutine_function(function))
+        if inspect.iscoroutinefunction(called):
+            return cast(
+                "Callable[P, R]", self._coroutine_function(cast("Callable[P, Awaitable[R]]", function))
+            )
         return self._function(function)
 
     def _function(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -52,7 +59,8 @@ class ToolDecorator:
                 thought_process=self._thought,
                 wait=self._wait,
             )
-            return self._gate.carry_out(permitted(self._name, decision), lambda: function(*args, **kwargs))
+            allowed = permitted(self._name, decision)
+            return self._gate.carry_out(allowed, lambda: function(*args, **kwargs), judge=_judge)
 
         return guarded
 
@@ -67,7 +75,7 @@ class ToolDecorator:
                 wait=self._wait,
             )
             allowed = permitted(self._name, decision)
-            return await self._gate.acarry_out(allowed, lambda: function(*args, **kwargs))
+            return await self._gate.acarry_out(allowed, lambda: function(*args, **kwargs), judge=_judge)
 
         return guarded
 
@@ -85,6 +93,20 @@ def arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     if first in _RECEIVERS and _is_method(function):
         del named[first]
     return named
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs when it is called: of an object that is called like a function, its ``__call__``."""
+    if inspect.isroutine(function) or inspect.isclass(function) or isinstance(function, functools.partial):
+        return function
+    return type(function).__call__
+
+
+def _judge(result: object) -> Verdict:
+    """What returns a promise has not done it yet."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        return "unknown", f"returned a {type(result).__name__}, which does its work later"
+    return success(result)
 
 
 def _is_method(function: Callable[..., Any]) -> bool:

@@ -53,6 +53,12 @@ MAX_THOUGHT_BYTES: Final = 1024 * 1024
 MAX_TREE: Final = 100_000
 """Nodes of one session that are kept in memory for ``compile_tree``; the oldest are left out of it first."""
 
+MAX_TREE_BYTES: Final = 256 * 1024 * 1024
+"""The same in bytes."""
+
+ROOM_SECS: Final = 0.05
+"""A coroutine looks this often whether a full journal has room again."""
+
 SUCCESS: Final = "success"
 FAILED: Final = "failed"
 """``outputs.status`` of a node that ended well, and of one that did not."""
@@ -218,6 +224,7 @@ class Session:
         # Open nodes, and ended ones as they were sent. Single operations of a dict need no lock, which a
         # forked child could find held for ever.
         self._nodes: dict[str, Node | bytes] = {}
+        self._bytes = 0  # of the ended ones
 
     @property
     def agent(self) -> str:
@@ -315,27 +322,48 @@ class Session:
 
     def record(self, node: Node) -> None:
         """Puts a node that has ended on its way to the service. Raises ``OutboxError``."""
-        self._put(node, self._put_timeout)
+        body = fitted(node.compiled())
+        self._put(node, body, self._put_timeout)
 
     async def arecord(self, node: Node) -> None:
-        """``record`` for coroutines."""
-        try:
-            self._put(node, 0)
-        except OutboxFullError:
-            await asyncio.to_thread(self._put, node, self._put_timeout)
+        """``record`` for coroutines. Whoever is cancelled waits no more, and the node is not recorded."""
+        body = fitted(node.compiled())
+        until = None if self._put_timeout is None else time.monotonic() + self._put_timeout
+        while True:
+            try:
+                return self._put(node, body, 0)
+            except OutboxFullError:
+                if until is not None and time.monotonic() >= until:
+                    raise
+            try:
+                # No thread waits for room: the program could not end before it.
+                await asyncio.sleep(ROOM_SECS)
+            except asyncio.CancelledError:
+                _log.error("node %s was not recorded: cancelled while the journal was full", node.node_id)
+                raise
 
     def began(self, node: Node) -> None:
-        """Keeps an open node for ``compile_tree``."""
+        """Keeps an open node for ``compile_tree`` and ``end_node``."""
         if len(self._nodes) >= MAX_TREE:
-            with suppress(StopIteration, RuntimeError, KeyError):  # other threads do the same
-                del self._nodes[next(iter(self._nodes))]
+            self._forget_one()
         self._nodes[node.node_id] = node
 
-    def _put(self, node: Node, timeout: float | None) -> None:
-        body = fitted(node.compiled())
+    def _put(self, node: Node, body: bytes, timeout: float | None) -> None:
         self.outbox.put_node(self.session_id, node.node_id, body, timeout=timeout)
         if node.node_id in self._nodes:
             self._nodes[node.node_id] = body
+            self._bytes += len(body)
+            while self._bytes > MAX_TREE_BYTES and self._forget_one():
+                pass
+
+    def _forget_one(self) -> bool:
+        """Leaves the oldest node out of the tree, an open one only where all are; False: there is none."""
+        with suppress(StopIteration, RuntimeError):  # other threads do the same
+            ended = (name for name, found in self._nodes.items() if isinstance(found, bytes))
+            gone = self._nodes.pop(next(ended, None) or next(iter(self._nodes)), b"")
+            self._bytes -= len(gone) if isinstance(gone, bytes) else 0
+            return True
+        return False
 
     # --- parents -----------------------------------------------------------------------------------
 
@@ -378,7 +406,7 @@ class Session:
         """``{session_id, total_nodes, trace_tree: [nodes]}``: what this tracker recorded, as it was sent.
 
         Nodes stand in the order in which they began; those that have not ended have no status yet. In a very
-        long session it holds the last ``MAX_TREE`` nodes; the service has all.
+        long session it holds the last ``MAX_TREE`` nodes or ``MAX_TREE_BYTES``; the service has all.
         """
         nodes = list(self._nodes.values())
         tree = [node.compiled() if isinstance(node, Node) else json.loads(node) for node in nodes]

@@ -32,6 +32,9 @@ TIMEOUT_SECS = 30.0
 
 CONNECT_SECS = 5.0
 
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+"""More than any answer to this client has."""
+
 _SHOWN_CHARS = 200
 _ABANDONED: list[object] = []
 """Clients of a parent process: closing them here would say goodbye on its connections."""
@@ -130,6 +133,7 @@ class Transport:
         verify: ssl.SSLContext | Literal[True] = True,
     ) -> None:
         self.service = service
+        self._timeout = timeout
         self._options = _options(service, timeout, verify)
         self._client: httpx2.Client | None = None
         self._pid = os.getpid()
@@ -140,13 +144,16 @@ class Transport:
         Raises:
             UnreachableError: no whole answer came.
         """
+        incoming = _Incoming(self._timeout)
         try:
-            found = self._connected().request(
+            with self._connected().stream(
                 request.method, request.path, content=request.body, headers=request.headers()
-            )
+            ) as found:
+                for chunk in found.iter_bytes():
+                    incoming.add(chunk)
         except _NO_ANSWER as error:
             raise _unreachable(self.service, error) from error
-        return _answer(found)
+        return _answer(found, incoming.body)
 
     def call(
         self,
@@ -201,6 +208,7 @@ class AsyncTransport:
         verify: ssl.SSLContext | Literal[True] = True,
     ) -> None:
         self.service = service
+        self._timeout = timeout
         self._options = _options(service, timeout, verify)
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = (
             weakref.WeakKeyDictionary()
@@ -213,13 +221,19 @@ class AsyncTransport:
         Raises:
             UnreachableError: no whole answer came.
         """
+        incoming = _Incoming(self._timeout)
         try:
-            found = await self._connected().request(
-                request.method, request.path, content=request.body, headers=request.headers()
-            )
+            async with (
+                asyncio.timeout(self._timeout),
+                self._connected().stream(
+                    request.method, request.path, content=request.body, headers=request.headers()
+                ) as found,
+            ):
+                async for chunk in found.aiter_bytes():
+                    incoming.add(chunk)
         except _NO_ANSWER as error:
             raise _unreachable(self.service, error) from error
-        return _answer(found)
+        return _answer(found, incoming.body)
 
     async def call(
         self,
@@ -289,11 +303,32 @@ def _unreachable(service: Service, error: Exception) -> UnreachableError:
     return UnreachableError(f"{service.url} did not answer: {type(error).__name__}: {error}")
 
 
-def _answer(found: httpx2.Response) -> Answer:
+class _Incoming:
+    """The body of an answer, which may neither trickle for ever nor be without end."""
+
+    def __init__(self, timeout: float) -> None:
+        self._until = time.monotonic() + timeout
+        self._body = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        """Some more of it. Raises ``OSError`` when that is too much, or it comes too late."""
+        self._body += chunk
+        if len(self._body) > MAX_ANSWER_BYTES:
+            raise OSError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+        if time.monotonic() > self._until:
+            raise TimeoutError("the whole answer did not come in time")
+
+    @property
+    def body(self) -> bytes:
+        """What came."""
+        return bytes(self._body)
+
+
+def _answer(found: httpx2.Response, body: bytes) -> Answer:
     return Answer(
         found.status_code,
         found.headers.get("content-type", "").partition(";")[0].strip().lower(),
-        found.content,
+        body,
         _seconds(found.headers.get("retry-after")),
         found.headers.get("x-request-id"),
     )

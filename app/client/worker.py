@@ -12,9 +12,11 @@ import atexit
 import concurrent.futures
 import os
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 B = TypeVar("B")
@@ -25,6 +27,9 @@ Abandoned: TypeAlias = Callable[[B, R], Coroutine[Any, Any, None]]
 
 EXIT_SECS: Final = 5.0
 """How long the end of the program waits for what was begun."""
+
+CLOSING_SECS: Final = 2.0
+"""How long the backend may take to close connections; then it is left to itself."""
 
 
 class WorkerClosedError(RuntimeError):
@@ -118,7 +123,8 @@ class Worker(Generic[B]):
             loop, thread = self._loop, self._thread
         if loop is None or thread is None or self._pid != os.getpid():
             return
-        asyncio.run_coroutine_threadsafe(self._finish(timeout), loop).result()
+        with suppress(concurrent.futures.TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._finish(timeout), loop).result(timeout + CLOSING_SECS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -199,4 +205,10 @@ class Worker(Generic[B]):
 def _close_at_exit(reference: weakref.ref[Worker[Any]]) -> None:
     worker = reference()
     if worker is not None:
-        worker.close(EXIT_SECS)
+        worker.close(max(0.0, _exit_until() - time.monotonic()))
+
+
+@cache
+def _exit_until() -> float:
+    """When the end of the program waits no longer: all workers share the time."""
+    return time.monotonic() + EXIT_SECS

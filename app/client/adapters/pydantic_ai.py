@@ -6,6 +6,10 @@
 
 Function tools and those of toolsets come by here. Tools that the model's provider runs itself never do; only
 the provider can withhold them. A denied call is a failed tool call to the model, which reads why.
+
+Output functions come by here too, under the function's name (in a union of outputs the output tool's): the
+model calls them like tools. A denied one ends the run with ``ActionDenied``. While output is streamed they
+run, and are asked for, on each part.
 """
 
 from __future__ import annotations
@@ -16,9 +20,10 @@ from typing import Any
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import RunContext, ToolDefinition
 
-from app.client.decisions import Allowed, explain
+from app.client.decisions import Allowed, explain, permitted
 from app.client.gate import Gate, as_recorded
 from app.client.verdicts import Verdict, outcome_of_error
 
@@ -63,6 +68,23 @@ class GuardCapability(AbstractCapability[Any]):
             return await self._guard.acarry_out(decision, lambda: handler(args), blame=_blame)
         finally:
             _asked.reset(token)
+
+    async def wrap_output_process(
+        self,
+        ctx: RunContext[Any],
+        *,
+        output_context: OutputContext,
+        output: Any,  # noqa: ANN401  what the model produced
+        handler: Any,  # noqa: ANN401  the framework's callable
+    ) -> Any:  # noqa: ANN401  the function's result
+        """Asks before an output function runs, and reports; output without one passes."""
+        if not output_context.has_function:
+            return await handler(output)
+        call = output_context.tool_call
+        name = output_context.function_name or ("output" if call is None else call.tool_name)
+        thought = None if call is None else _thought(ctx, call)
+        decision = await self._guard.adecide(name, output, thought_process=thought, wait=self._wait)
+        return await self._guard.acarry_out(permitted(name, decision), lambda: handler(output), blame=_blame)
 
     async def before_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]

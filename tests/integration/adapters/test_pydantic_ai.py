@@ -20,6 +20,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
+from app.client import ActionDenied
 from app.client.adapters.pydantic_ai import GuardCapability
 from app.client.gate import Gate
 from app.client.guard import Guard
@@ -181,3 +182,26 @@ async def test_arguments_that_change_after_the_answer_are_not_run(guard: Guard, 
     assert "not those that were allowed" in str(part.content)
     [(_, status, _)] = stage.outcomes()
     assert status == "failure"
+
+
+@pytest.mark.parametrize("name", ["search", "rm"])
+async def test_an_output_function_is_asked_for_like_a_tool(name: str, guard: Guard, stage: Stage) -> None:
+    ran: list[str] = []
+
+    def finish(query: str) -> str:
+        ran.append(query)
+        return f"did {query}"
+
+    def says(_: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"query": "rates"})])
+
+    finish.__name__ = name
+    agent = Agent(FunctionModel(says), output_type=finish, capabilities=[GuardCapability(guard)])
+    if name == "search":
+        assert (await agent.run("hello")).output == "did rates"
+        assert stage.outcomes() == [("act-1", "success", "")]
+    else:
+        with pytest.raises(ActionDenied, match="tool_not_allowed"):
+            await agent.run("hello")
+    assert ran == (["rates"] if name == "search" else [])
+    assert [tool for tool, _ in stage.asked()] == [name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -127,6 +128,58 @@ def test_generators_cannot_be_guarded(guard: Guard) -> None:
 
     with pytest.raises(TypeError, match="generator"):
         guard.tool("search")(search)
+
+
+def test_what_is_called_like_a_generator_cannot_be_guarded_either(guard: Guard) -> None:
+    class Search:
+        def __call__(self) -> Any:
+            yield 1
+
+    with pytest.raises(TypeError, match="generator"):
+        guard.tool("search")(Search())
+
+
+def test_class_and_static_methods_stand_above_the_guard(guard: Guard, stage: Stage) -> None:
+    for kind in (classmethod, staticmethod):
+        with pytest.raises(TypeError, match=f"put @{kind.__name__} above"):
+            guard.tool("search")(kind(lambda: None))  # type: ignore[arg-type]
+
+    class Tools:
+        @classmethod
+        @guard.tool("search")
+        def search(cls, query: str) -> str:
+            return f"{cls.__name__} {query}"
+
+        @staticmethod
+        @guard.tool("search")
+        def look(query: str) -> str:
+            return query
+
+    assert (Tools.search("a"), Tools().look("b")) == ("Tools a", "b")
+    assert [asked for _, asked in stage.asked()] == [{"query": "a"}, {"query": "b"}]
+
+
+async def test_an_object_that_is_called_like_a_coroutine_is_awaited(guard: Guard, stage: Stage) -> None:
+    class Search:
+        async def __call__(self, query: str) -> str:
+            await asyncio.sleep(0)
+            raise LookupError(query)
+
+    with pytest.raises(LookupError):
+        await guard.tool("search")(Search())("a")
+    assert stage.outcomes() == [("act-1", "failure", "LookupError: a")]
+
+
+async def test_what_returns_a_promise_has_not_succeeded_yet(guard: Guard, stage: Stage) -> None:
+    async def later() -> int:
+        return 1
+
+    @guard.tool("search")
+    def search() -> Coroutine[Any, Any, int]:
+        return later()
+
+    assert await search() == 1
+    assert stage.outcomes() == [("act-1", "unknown", "returned a coroutine, which does its work later")]
 
 
 def test_c11_what_is_no_json_is_said_or_never_sent(guard: Guard, stage: Stage) -> None:

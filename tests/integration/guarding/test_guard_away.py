@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.client.decisions import ActionDenied, Allowed, Denied
+from app.client.decisions import ActionDenied, Allowed, Denied, Pending
 from app.client.guard import Guard
 from tests.integration.http.client import Client
 from tests.integration.http.serving import serve
@@ -78,6 +78,11 @@ NO_DECISION = {
     "a redirect": Reply(302, b"", "text/plain", (("Location", "http://127.0.0.1:1/"),)),
     "an error of a proxy": Reply(502, b"bad gateway", "text/plain"),
     "a refusal of a proxy": Reply(403, b"no", "text/plain"),
+    "denied until a word": Reply(
+        200,
+        b'{"decision":"denied","action_id":"act-1","reason":{"code":"no"},"retry_after_secs":"soon"}',
+        "application/json",
+    ),
     "503": problem(503, "unavailable"),
     "quarantined": problem(503, "quarantined", Retry_After="60"),
     "500": problem(500, "internal"),
@@ -255,3 +260,28 @@ def test_a_forked_child_asks_on_connections_of_its_own(stage: Stage) -> None:
         os._exit(0 if allowed else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert guard.check("search") == Allowed("act-3", 1, 997)
+
+
+NOT_OF_THE_OUTCOME = {
+    "a page of a proxy": Reply(404, b"<html>", "text/html"),
+    "a redirect": Reply(302, b"", "text/plain", (("Location", "http://127.0.0.1:1/"),)),
+    "a token that was changed": problem(401, "unauthorized"),
+}
+
+
+@pytest.mark.parametrize("reply", NOT_OF_THE_OUTCOME.values(), ids=NOT_OF_THE_OUTCOME)
+def test_an_outcome_is_kept_when_something_else_answers(
+    reply: Reply, answering: Scripted, stage: Stage
+) -> None:
+    answering.script = [reply]
+    guard = stage.guard(answering.url)
+    assert guard.report("act-1", "success") is False
+    again = stage.until(lambda: answering.got[1:])
+    assert {got.path for got in again} == {answering.got[0].path}
+    assert {got.key for got in again} == {answering.got[0].key}
+
+
+def test_the_standing_of_another_action_lets_nobody_go(answering: Scripted, stage: Stage) -> None:
+    answering.script = [Reply(200, b'{"action_id":"act-2","status":"allowed","cost":1}', "application/json")]
+    assert isinstance(stage.guard(answering.url).wait("act-1", 0), Pending)
+    assert len(answering.got) == 1, "nothing is claimed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 
@@ -96,3 +97,29 @@ def test_url_token_and_agent_are_the_trackers(tracker: LineageTracker, stage: St
         guard.check("search")
     assert len(stage.asked()) == 1
     assert not tracker.outbox.closed
+
+
+async def test_what_is_cancelled_before_it_begins_has_an_outcome(
+    tracked: Guard, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = asyncio.Event()
+
+    async def slowly(_: object) -> None:
+        looking.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(tracked, "_anode_of", slowly)
+    ran = []
+
+    @tracked.tool("search")
+    async def search() -> None:
+        ran.append(1)
+
+    task = asyncio.create_task(search())
+    await looking.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == []
+    outcomes = await asyncio.to_thread(stage.until, stage.outcomes)
+    assert outcomes == [("act-1", "unknown", "interrupted: CancelledError")]

@@ -17,7 +17,7 @@ SERVERS = (
 """What the client's users need not have."""
 
 
-@pytest.mark.parametrize("name", ["LineageTracker", "Guard", "ClientError"])
+@pytest.mark.parametrize("name", ["LineageTracker", "Guard", "ClientError", "ActionDenied"])
 def test_the_client_loads_nothing_of_the_server(name: str) -> None:
     program = f"from app.client import {name}; import sys; print(*sys.modules)"
     done = subprocess.run(

@@ -524,3 +524,32 @@ def _identity(answering: Scripted) -> str:
 def _nodes(line: bytes) -> list[dict[str, str]]:
     found: list[dict[str, str]] = json.loads(line)["trace_tree"]
     return found
+
+
+CHILD = """
+import multiprocessing, os, sys
+from app.client import LineageTracker
+tracker = LineageTracker(sys.argv[1], "token", "bot", spool=sys.argv[2])
+
+def work(end):
+    with tracker.node("OUTPUT", "of a child"):
+        pass
+    if end is not None:
+        os._exit(end)
+
+context = multiprocessing.get_context("fork")
+child = context.Process(target=work, args=(None if sys.argv[3] == "ends" else 0,))
+child.start()
+child.join()
+if sys.argv[3] == "ends":
+    os._exit(0)  # the parent does nothing for it
+assert tracker.flush()
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "is killed"])
+def test_what_a_child_of_multiprocessing_recorded_is_sent(how: str, answering: Scripted, spool: Path) -> None:
+    """By itself when it ends; by its parent's next flush when it could not."""
+    program = [sys.executable, "-W", "ignore", "-c", CHILD, answering.url, str(spool), how]
+    subprocess.run(program, cwd=ROOT, check=True, timeout=60)
+    assert [len(line) for got in answering.got for line in got.node_ids] == [1]

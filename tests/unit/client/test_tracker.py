@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from app.client import LineageTracker
+from app.client import tracker as tracker_module
 from app.client.errors import ConfigurationError, OutboxClosedError, OutboxFullError
 from app.client.tracker import Session
 from app.trace.fragment import Fragment
@@ -398,6 +399,53 @@ async def test_a_full_journal_makes_recording_wait_and_does_not_hold_up_the_loop
     let_go.set()
     await asyncio.wait_for(waiting, 20)
     assert tracker.flush()
+
+
+async def test_who_waits_for_room_can_be_cancelled_and_holds_no_program_up(
+    make_tracker: MakeTracker, answering: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    answering.script = [problem(503, "unavailable", Retry_After="60")] * 2
+    tracker = make_tracker(max_queued=1)
+    with tracker.node("OUTPUT", "first"):
+        pass
+
+    async def record() -> None:
+        async with tracker.node("OUTPUT", "second"):
+            pass
+
+    before = set(threading.enumerate())
+    waiting = asyncio.create_task(record())
+    while "second" not in nodes(tracker):
+        await asyncio.sleep(0)
+    assert {thread for thread in threading.enumerate() if thread.name.startswith("asyncio")} <= before
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert "was not recorded: cancelled" in caplog.text
+
+
+def test_the_first_node_of_a_long_session_can_be_ended(
+    tracker: LineageTracker, answering: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_module, "MAX_TREE", 5)
+    root = tracker.start_node("PLANNING", "root")
+    for number in range(9):
+        with tracker.node("OUTPUT", f"n{number}"):
+            pass
+    tracker.end_node(root, "done")
+    assert tracker.flush()
+    assert root in [name for got in answering.got for line in got.node_ids for name in line]
+    assert list(nodes(tracker)) == ["root", "n5", "n6", "n7", "n8"]
+
+
+def test_a_session_of_large_nodes_keeps_the_last_ones_in_memory(
+    tracker: LineageTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_module, "MAX_TREE_BYTES", 5_000)
+    for number in range(9):
+        with tracker.node("OUTPUT", f"n{number}", "x" * 2_000):
+            pass
+    assert list(nodes(tracker)) == ["n7", "n8"]
 
 
 def test_an_exception_of_the_block_is_not_hidden_by_trouble_with_the_journal(

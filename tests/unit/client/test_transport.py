@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
+import socket
+import threading
+from collections.abc import Iterator
 from email.utils import format_datetime
 
 import pytest
 
+from app.client import transport as transport_module
 from app.client.errors import (
     BrokenAnswerError,
     BusyError,
@@ -144,3 +149,59 @@ def test_one_async_transport_serves_several_loops(target: Service, answering: Sc
     with pytest.raises(UnreachableError):
         asyncio.run(call())
     assert asyncio.run(call()) == [2]
+
+
+@contextlib.contextmanager
+def answering_for_ever(head: bytes, chunk: bytes, pause: float) -> Iterator[Service]:
+    """A service that begins to answer and does not come to an end."""
+    over = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(head)
+            while not over.wait(pause):
+                connection.sendall(chunk)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield service(f"http://127.0.0.1:{listener.getsockname()[1]}", "token", "bot", {})
+    finally:
+        over.set()
+        thread.join()
+        listener.close()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+TRICKLES = {"body": (HEAD, b" "), "head": (b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n")}
+
+
+@pytest.mark.parametrize("trickle", TRICKLES.values(), ids=TRICKLES)
+async def test_an_answer_that_trickles_is_too_late(trickle: tuple[bytes, bytes]) -> None:
+    with answering_for_ever(*trickle, pause=0.05) as target:
+        transport = AsyncTransport(target, timeout=0.4)
+        with pytest.raises(UnreachableError):
+            await asyncio.wait_for(transport.send(Request("GET", "/")), 20)
+        await transport.aclose()
+
+
+def test_a_trickling_body_is_too_late_for_threads_too() -> None:
+    with (
+        answering_for_ever(*TRICKLES["body"], pause=0.05) as target,
+        Transport(target, timeout=0.4) as transport,
+        pytest.raises(UnreachableError, match="in time"),
+    ):
+        transport.send(Request("GET", "/"))
+
+
+def test_an_answer_without_end_is_not_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport_module, "MAX_ANSWER_BYTES", 100_000)
+    with (
+        answering_for_ever(HEAD, b" " * 10_000, pause=0) as target,
+        Transport(target) as transport,
+        pytest.raises(UnreachableError, match="more than 100000 bytes"),
+    ):
+        transport.send(Request("GET", "/"))
