@@ -18,6 +18,7 @@ from app.chain.canonical import canonical_parsed
 from app.chain.strict import MAX_VALUES, JsonObject, Parsed, parse
 from app.errors import BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError
 from app.http.exchange import Call, exchange_in, headers
+from app.http.inflate import Collected
 from app.ledger.idempotency import Stamp, stamp
 from app.principal import Grant
 
@@ -89,12 +90,13 @@ async def receive(request: Call, _: Grant, *, lines: bool = False) -> Received:
         BadRequestError: a bad Idempotency-Key, a body that did not arrive.
     """
     scope = request.scope
-    exchange = exchange_in(scope)
     is_lines = _check_type(scope, lines=lines)
     key = _idempotency_key(scope)
-    raw = await _read(scope, request.receive, exchange.services.settings.max_body_bytes)
+    exchange = exchange_in(scope)
+    body = Collected(exchange.services.settings.max_body_bytes)
+    await collect(scope, request.receive, body)
     exchange.body_read = True
-    return Received(raw, key, is_lines)
+    return Received(body.finish(), key, is_lines)
 
 
 async def beside(raw: bytes, work: Callable[[], _R]) -> _R:
@@ -145,27 +147,28 @@ def _idempotency_key(scope: Scope) -> str | None:
     return keys[0].decode("ascii")
 
 
-async def _read(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def collect(scope: Scope, receive: Receive, body: Collected) -> None:
+    """Lets ``body`` take all of the request's body.
+
+    Raises:
+        PayloadTooLargeError: announced or found to be larger than the limit.
+        BadRequestError: it did not arrive, or not in time.
+    """
     for length in headers(scope, b"content-length"):
-        if _LENGTH.fullmatch(length) is None or int(length) > limit:
-            raise PayloadTooLargeError(limit)
+        if _LENGTH.fullmatch(length) is None or int(length) > body.limit:
+            raise PayloadTooLargeError(body.limit)
     try:
         async with asyncio.timeout(BODY_SECS):
-            return await _collect(receive, limit)
+            await _take_all(receive, body)
     except TimeoutError:
         raise BadRequestError(f"the body did not arrive within {BODY_SECS:.0f} seconds") from None
 
 
-async def _collect(receive: Receive, limit: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
+async def _take_all(receive: Receive, body: Collected) -> None:
     while True:
         message = await receive()
         if message["type"] != "http.request":
             raise BadRequestError("the connection ended before the body did")
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        if size > limit:
-            raise PayloadTooLargeError(limit)
+        body.take(message.get("body", b""))
         if not message.get("more_body", False):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            return

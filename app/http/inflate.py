@@ -1,4 +1,4 @@
-"""gzip, taken apart while it arrives and never further than the limit (case H02).
+"""The bytes of a body, plain or gzip, taken as they arrive and never further than the limit (case H02).
 
 What counts is what comes out, not what the body says of itself: the sizes in a gzip trailer are not looked at
 before the data is. Several members after one another are one body; anything else behind a member is refused.
@@ -20,10 +20,10 @@ _SLICE: Final = 16 * 1024
 
 
 class Collected:
-    """The bytes of a body that is not compressed, up to ``limit``."""
+    """The bytes of a body that is not compressed, at most ``limit``."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._room = limit
         self._chunks: list[bytes] = []
 
@@ -42,7 +42,7 @@ class Collected:
     def _add(self, chunk: bytes) -> None:
         self._room -= len(chunk)
         if self._room < 0:
-            raise PayloadTooLargeError(self._limit)
+            raise PayloadTooLargeError(self.limit)
         self._chunks.append(chunk)
 
 
@@ -65,7 +65,7 @@ class Inflated(Collected):
         """
         self._compressed_room -= len(chunk)
         if self._compressed_room < 0:
-            raise PayloadTooLargeError(self._limit)
+            raise PayloadTooLargeError(self.limit)
         for start in range(0, len(chunk), _SLICE):
             self._inflate(chunk[start : start + _SLICE])
 

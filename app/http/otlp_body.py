@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Final
 
 from litestar.types import Scope
 
-from app.errors import BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError
-from app.http.bodies import BODY_SECS
+from app.errors import UnsupportedMediaTypeError
+from app.http.bodies import collect
 from app.http.exchange import Call, exchange_in, headers
 from app.http.inflate import Collected, Inflated
 
@@ -17,7 +16,6 @@ PROTOBUF: Final = b"application/x-protobuf"
 JSON: Final = b"application/json"
 
 _PARAMETERS: Final = re.compile(rb"[ \t]*(?:;[ \t]*charset=[A-Za-z0-9\"_-]{1,32}[ \t]*)?", re.IGNORECASE)
-_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 
 
 def media_type_in(scope: Scope) -> bytes | None:
@@ -41,22 +39,15 @@ async def read_export(request: Call) -> tuple[bytes, bytes]:
         BadRequestError: damaged, or it did not arrive.
     """
     scope = request.scope
-    exchange = exchange_in(scope)
     media_type = media_type_in(scope)
     if media_type is None:
         raise UnsupportedMediaTypeError(
             "spans must be sent as Content-Type: application/x-protobuf or application/json"
         )
+    exchange = exchange_in(scope)
     limit = exchange.services.settings.max_otlp_bytes
     body = Inflated(limit) if _is_gzip(scope) else Collected(limit)
-    for length in headers(scope, b"content-length"):
-        if _LENGTH.fullmatch(length) is None or int(length) > limit:
-            raise PayloadTooLargeError(limit)
-    try:
-        async with asyncio.timeout(BODY_SECS):
-            await _collect(request, body)
-    except TimeoutError:
-        raise BadRequestError(f"the body did not arrive within {BODY_SECS:.0f} seconds") from None
+    await collect(scope, request.receive, body)
     exchange.body_read = True
     return media_type, body.finish()
 
@@ -68,13 +59,3 @@ def _is_gzip(scope: Scope) -> bool:
     if encodings == [b"gzip"]:
         return True
     raise UnsupportedMediaTypeError("the body may be compressed by gzip alone")
-
-
-async def _collect(request: Call, body: Collected) -> None:
-    while True:
-        message = await request.receive()
-        if message["type"] != "http.request":
-            raise BadRequestError("the connection ended before the body did")
-        body.take(message.get("body", b""))
-        if not message.get("more_body", False):
-            return

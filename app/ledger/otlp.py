@@ -51,6 +51,9 @@ AGENTS_AT_ONCE: Final = 8
 MAX_ROUNDS: Final = 8
 """Times the rest of a fragment is posted again after some of its spans turned out to be on record."""
 
+MAX_TOLD: Final = 20
+"""Rejected spans that an answer names."""
+
 
 class Recorded(msgspec.Struct, frozen=True):
     """What became of the spans of one agent in one request: ``receipt`` is that of its last record."""
@@ -260,7 +263,3 @@ def message_of(recorded: Iterable[Recorded]) -> str:
             f"{conflicts} spans are on record with other content; what came now is recorded as a conflict"
         )
     return "; ".join(parts)
-
-
-MAX_TOLD: Final = 20
-"""Rejected spans that an answer names."""

@@ -441,7 +441,7 @@ def test_a_cast_is_no_parameter() -> None:
     assert recipe.parameters == (Parameter("a", "text", "b", "A."),)
 
 
-def test_the_wheel_carries_the_cookbook(tmp_path: Path) -> None:
+def test_the_wheel_carries_the_cookbook_and_its_types(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
         cwd=ROOT,
@@ -450,5 +450,6 @@ def test_the_wheel_carries_the_cookbook(tmp_path: Path) -> None:
     )
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
+    assert {"app/py.typed", "db/py.typed"} <= set(names)
     assert {f"db/queries/{name}.sql" for name in recipes()} <= set(names)
     assert "db/statements/ask.sql" in names
