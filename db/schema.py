@@ -44,7 +44,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = ("0001", "0002", "0003")
+REVISIONS: Final = ("0001", "0002", "0003", "0004")
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -238,9 +238,9 @@ spans = Table(
     Column("span_id", LargeBinary, nullable=False),
     Column("log_uuid", Uuid, nullable=False),
     Column("seq", BigInteger, nullable=False),
-    PrimaryKeyConstraint("tenant_id", "trace_id", "span_id", name="spans_pkey"),
+    PrimaryKeyConstraint("tenant_id", "trace_id", "span_id", "log_uuid", name="spans_pkey"),
     CheckConstraint("octet_length(trace_id) = 16", name="spans_trace_id_length"),
     CheckConstraint("octet_length(span_id) = 8", name="spans_span_id_length"),
     CheckConstraint("seq >= 0", name="spans_seq_range"),
 )
-"""Which record holds a span: an index and no evidence, checked against the signed record."""
+"""Which record of a chain holds a span: an index and no evidence, checked against the signed record."""
