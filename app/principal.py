@@ -7,17 +7,24 @@ else, so that no code path reaches a chain without both.
 from __future__ import annotations
 
 import enum
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
 from app.errors import ForbiddenError
 
+ADMINISTRATION: Final = "_administration"
+"""Id of the chain that holds a tenant's administrative acts; no agent can have it."""
+
 
 class Role(enum.StrEnum):
     """What a key may do."""
 
+    ROOT = "root"
     OPERATOR = "operator"
+    AUDITOR = "auditor"
+    WRITER = "writer"
     AGENT = "agent"
 
 
@@ -25,7 +32,8 @@ class Permission(enum.StrEnum):
     """One kind of thing that a route does.
 
     ``POST`` is for traces, events and spans; ``OBSERVE`` begins the chain of an agent that posts for the
-    first time; ``READ_SESSIONS`` shows what all agents of the tenant did together.
+    first time; ``READ_SESSIONS`` shows what all agents of the tenant did together; the last three are about
+    tenants as a whole.
     """
 
     CREATE_AGENT = "create_agent"
@@ -33,6 +41,7 @@ class Permission(enum.StrEnum):
     ISSUE_TOKEN = "issue_token"  # noqa: S105  the name of a permission, no secret
     READ_STATUS = "read_status"
     READ_ACTION = "read_action"
+    READ_PENDING = "read_pending"
     READ_LOG = "read_log"
     REQUEST = "request"
     REPORT = "report"
@@ -43,10 +52,34 @@ class Permission(enum.StrEnum):
     POST = "post"
     OBSERVE = "observe"
     READ_SESSIONS = "read_sessions"
+    ISSUE_KEY = "issue_key"
+    LIST_KEYS = "list_keys"
+    REVOKE_KEY = "revoke_key"
+    CREATE_TENANT = "create_tenant"
+    LIST_TENANTS = "list_tenants"
+    SUSPEND_TENANT = "suspend_tenant"
 
+
+_ROOTS: Final = frozenset({Permission.CREATE_TENANT, Permission.LIST_TENANTS, Permission.SUSPEND_TENANT})
+
+READING: Final = frozenset(
+    {
+        Permission.LIST_AGENTS,
+        Permission.READ_STATUS,
+        Permission.READ_ACTION,
+        Permission.READ_PENDING,
+        Permission.READ_LOG,
+        Permission.READ_SESSIONS,
+        Permission.LIST_KEYS,
+    }
+)
+"""What changes nothing: a suspended tenant keeps it, and the administration chain is open to it."""
 
 PERMISSIONS: dict[Role, frozenset[Permission]] = {
-    Role.OPERATOR: frozenset(Permission),
+    Role.ROOT: _ROOTS,
+    Role.OPERATOR: frozenset(Permission) - _ROOTS,
+    Role.AUDITOR: READING,
+    Role.WRITER: frozenset({Permission.POST, Permission.OBSERVE}),
     Role.AGENT: frozenset(
         {
             Permission.READ_STATUS,
@@ -61,12 +94,21 @@ PERMISSIONS: dict[Role, frozenset[Permission]] = {
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """An authenticated caller: ``agent_id`` is set for agent keys, which reach that agent alone."""
+    """An authenticated caller.
+
+    Attributes:
+        tenant_id: whose; no request reaches beyond it.
+        role: what it may do.
+        name: the actor of what it does: the agent's id, or the key's name.
+        agent_id: set for agent keys, which reach that agent alone.
+        key_id: visible id of its API key; None for the tokens of the installation and derived ones.
+    """
 
     tenant_id: UUID
     role: Role
     name: str
     agent_id: str | None = None
+    key_id: str | None = None
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -77,22 +119,30 @@ class Grant(msgspec.Struct, frozen=True):
     actor: str
     role: Role
     agent_id: str | None
+    key_id: str | None = None
 
 
 def grant(principal: Principal, permission: Permission, agent_id: str | None = None) -> Grant:
     """Lets ``principal`` do ``permission`` to ``agent_id``, or refuses.
 
     Raises:
-        ForbiddenError: the role may not do this, or the agent is not the caller's own.
+        ForbiddenError: the role may not do this, the agent is not the caller's own, or it is the chain of
+            administrative acts, which the service alone writes.
     """
     if permission not in PERMISSIONS[principal.role]:
-        raise ForbiddenError(f"the role {principal.role} may not do this; it takes an operator's token")
+        able = ", ".join(role for role in Role if permission in PERMISSIONS[role])
+        raise ForbiddenError(f"the role {principal.role} may not do this; it takes a key of role {able}")
     if principal.agent_id not in {None, agent_id}:
         raise ForbiddenError("an agent's token reaches that agent alone")
+    if agent_id == ADMINISTRATION and permission not in READING:
+        raise ForbiddenError(
+            f"{ADMINISTRATION} is the record of administrative acts; the service alone writes it"
+        )
     return Grant(
         tenant_id=principal.tenant_id,
         permission=permission,
         actor=principal.name,
         role=principal.role,
         agent_id=agent_id,
+        key_id=principal.key_id,
     )

@@ -51,10 +51,12 @@ async def request_action(request: Call) -> Answer:
 @get(
     "/v1/agents/{agent_id:str}/actions/pending",
     summary="Pending actions",
-    opt=describe(Permission.DECIDE, answer=documents.PendingList, example=examples.PENDING, errors=ON_AGENT),
+    opt=describe(
+        Permission.READ_PENDING, answer=documents.PendingList, example=examples.PENDING, errors=ON_AGENT
+    ),
 )
 async def pending_actions(request: Call) -> Answer:
-    """What waits for a person, oldest first, with the input exactly as requested. Operators only."""
+    """What waits for a person, oldest first, with the input exactly as requested."""
     waiting = await services_of(request).ledger.pending(granted(request))
     return answer({"pending": [*waiting]})
 

@@ -26,7 +26,7 @@ from app.ledger.post import (
     Receipt,
     SpansOnRecordError,
 )
-from app.principal import Grant, Permission, Principal, Role, grant
+from app.principal import PERMISSIONS, Grant, Permission, Principal, grant
 from app.trace.otlp.fragments import (
     AgentSpans,
     SpanFragment,
@@ -87,7 +87,7 @@ async def record_spans(
     async def record(agent_id: str, spans: AgentSpans) -> Recorded:
         async with turn:
             given = grant(principal, Permission.POST, agent_id)
-            if principal.role is Role.OPERATOR:
+            if Permission.OBSERVE in PERMISSIONS[principal.role]:
                 await ledger.observed(grant(principal, Permission.OBSERVE, agent_id))
             ends = BothEnds(ledger, principal, agent_id)
             recording = _Recording(ledger, given)
