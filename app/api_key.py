@@ -19,6 +19,7 @@ import msgspec
 
 from app.chain.canonical import canonical
 from app.chain.keys import derive
+from app.chain.strict import JsonObject
 from app.errors import BadRequestError
 from app.principal import Role
 
@@ -81,7 +82,7 @@ class Mint:
 
     def seal(self, key: ApiKey) -> bytes:
         """The HMAC-SHA256 over everything that the row of ``key`` says."""
-        fields = {
+        fields: JsonObject = {
             name: value if value is None else _written(value)
             for name, value in msgspec.structs.asdict(key).items()
         }

@@ -59,7 +59,7 @@ def test_a_refused_record_leaves_the_state_as_it_was() -> None:
 # --- kinds ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["agent.quarantined", "admin", "Trace", "policy2"])
+@pytest.mark.parametrize("kind", ["agent.quarantined", "administered", "Trace", "policy2"])
 def test_g30_an_unknown_kind_stops_the_fold(kind: str) -> None:
     c = busy()
     with pytest.raises(UnknownKindError, match=f"kind '{kind}' are not known") as caught:
@@ -67,7 +67,7 @@ def test_g30_an_unknown_kind_stops_the_fold(kind: str) -> None:
     assert caught.value.seq == len(c.records)
 
 
-@pytest.mark.parametrize("kind", ["trace", "event", "key_rotated"])
+@pytest.mark.parametrize("kind", ["trace", "event", "admin", "key_rotated"])
 @pytest.mark.parametrize("policy", [policy_document(), None])
 def test_other_kinds_move_only_the_head(kind: str, policy: dict[str, JsonValue] | None) -> None:
     c = GuardChain(policy)
