@@ -1,8 +1,9 @@
 """API keys: their text, what is stored of them, and the seal that makes a stored row a key.
 
-A key is ``trk_<tenant, 32 hex>.<id, 16 hex>.<secret, 43 of base64url>``: 256 random bits, shown once. The
-database holds the SHA-256 of the secret, and over the whole row an HMAC under a key derived from the master
-key: a row that was written by SQL, or moved to another tenant, role or agent, is no key.
+A key is ``trk_<tenant, 32 hex>.<id, 16 hex>.<secret, 43 of base64url>.<check, 16 hex>``: 256 random bits,
+shown once. The database holds the SHA-256 of the secret, and over the whole row an HMAC under a key derived
+from the master key: a row that was written by SQL, or moved to another tenant, role or agent, is no key. The
+check is part of another such HMAC: what was never issued is refused without a look at the database.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ KEY_ID_BYTES: Final = 8
 TENANT_ROLES: Final = frozenset({Role.OPERATOR, Role.AUDITOR, Role.WRITER, Role.AGENT})
 """Roles of keys within a tenant; root's is a secret of the installation."""
 
-_PURPOSE: Final = "api-key"
-_KEY: Final = re.compile(rb"trk_([0-9a-f]{32})\.([0-9a-f]{16})\.([A-Za-z0-9_-]{43})")
+_CHECK_DIGITS: Final = 16
+_KEY: Final = re.compile(rb"trk_([0-9a-f]{32})\.([0-9a-f]{16})\.([A-Za-z0-9_-]{43})\.([0-9a-f]{16})")
 _KEY_ID: Final = re.compile(r"[0-9a-f]{16}")
 _NAME: Final = re.compile(r"[^\W_](?:[\w .@+-]{0,62}[\w.@+-])?")
 
@@ -75,10 +76,11 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class Mint:
-    """Makes keys and tells which rows are keys, with what is derived from the master key."""
+    """Makes keys and tells which tokens and rows are keys, with what is derived from the master key."""
 
     def __init__(self, master_key: bytes) -> None:
-        self._key = derive(master_key, _PURPOSE)
+        self._sealing = derive(master_key, "api-key")
+        self._checking = derive(master_key, "api-key-check")
 
     def seal(self, key: ApiKey) -> bytes:
         """The HMAC-SHA256 over everything that the row of ``key`` says."""
@@ -86,11 +88,34 @@ class Mint:
             name: value if value is None else _written(value)
             for name, value in msgspec.structs.asdict(key).items()
         }
-        return hmac.digest(self._key, canonical(fields).encode(), hashlib.sha256)
+        return hmac.digest(self._sealing, canonical(fields).encode(), hashlib.sha256)
 
     def is_genuine(self, key: ApiKey, seal: bytes) -> bool:
         """Whether ``seal`` was made of exactly this key by who holds the master key."""
         return hmac.compare_digest(self.seal(key), seal)
+
+    def token(self, tenant_id: UUID, key_id: str, secret: bytes) -> str:
+        """The key as its holder gets it, once."""
+        text = base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
+        head = f"{PREFIX}{tenant_id.hex}.{key_id}.{text}"
+        return f"{head}.{self._check(head.encode())}"
+
+    def presented(self, token: bytes) -> Presented | None:
+        """What a bearer token says it is; None when no key of this text was ever issued.
+
+        Whether it is still one, and for what, its row says.
+        """
+        match = _KEY.fullmatch(token)
+        if match is None:
+            return None
+        head, _, check = token.rpartition(b".")
+        if not hmac.compare_digest(self._check(head).encode(), check):
+            return None
+        secret = base64.urlsafe_b64decode(match[3] + b"=")
+        return Presented(UUID(match[1].decode()), match[2].decode(), hash_secret(secret))
+
+    def _check(self, head: bytes) -> str:
+        return hmac.digest(self._checking, head, hashlib.sha256).hex()[:_CHECK_DIGITS]
 
 
 def _written(value: object) -> str:
@@ -99,26 +124,9 @@ def _written(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def token_of(tenant_id: UUID, key_id: str, secret: bytes) -> str:
-    """The key as its holder gets it, once."""
-    text = base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
-    return f"{PREFIX}{tenant_id.hex}.{key_id}.{text}"
-
-
 def hash_secret(secret: bytes) -> bytes:
     """What is stored of a secret. 256 random bits need no salt and no slow hash."""
     return hashlib.sha256(secret).digest()
-
-
-def presented(token: bytes) -> Presented | None:
-    """What a bearer token says it is; None when it has not the form of a key."""
-    match = _KEY.fullmatch(token)
-    if match is None:
-        return None
-    secret = base64.urlsafe_b64decode(match[3] + b"=")
-    if base64.urlsafe_b64encode(secret).rstrip(b"=") != match[3]:
-        return None  # one secret has one text
-    return Presented(UUID(match[1].decode()), match[2].decode(), hash_secret(secret))
 
 
 def check_key_id(value: str) -> str | None:
@@ -134,7 +142,7 @@ def check_name(value: str) -> str:
     """
     if _NAME.fullmatch(value) is None or not value.isprintable():
         raise BadRequestError(
-            f"name: must have 1 to {MAX_NAME_CHARS} letters, digits, spaces or . @ + - _; the first a letter or "
-            "digit, the last no space"
+            f"name: must have 1 to {MAX_NAME_CHARS} letters, digits, spaces or . @ + - _; the first a letter "
+            "or digit, the last no space"
         )
     return value

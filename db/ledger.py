@@ -8,17 +8,15 @@ tenant. Errors are those of ``db.errors.translate``.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
-import asyncpg.pool
 import msgspec
 
 from db.errors import translate
-from db.pool import Connection, Pool, tenant_setting, tenant_transaction
+from db.pool import Connection, Pool, for_tenant, tenant_setting, tenant_transaction
 from db.sql import statements
 
 CHUNK: Final = 1_000
@@ -228,7 +226,7 @@ async def add_tenant(source: Pool | Connection, row: TenantRow) -> bool:
     Raises:
         ConflictError: another tenant has this slug.
     """
-    async with _for_tenant(source, row.tenant_id) as connection:
+    async with for_tenant(source, row.tenant_id) as connection:
         return _added(await connection.execute(_REGISTRY["add_tenant"], *msgspec.structs.astuple(row)))
 
 
@@ -248,7 +246,7 @@ async def tenant_by_slug(pool: Pool, slug: str) -> TenantRow | None:
 
 async def add_signing_key(source: Pool | Connection, row: SigningKeyRow) -> bool:
     """Adds a key of a tenant; False when it is there already."""
-    async with _for_tenant(source, row.tenant_id) as connection:
+    async with for_tenant(source, row.tenant_id) as connection:
         return _added(await connection.execute(_REGISTRY["add_signing_key"], *msgspec.structs.astuple(row)))
 
 
@@ -259,28 +257,17 @@ async def signing_keys(source: Pool | Connection, tenant_id: UUID) -> list[Signi
     ]
 
 
-@asynccontextmanager
-async def _for_tenant(source: Pool | Connection, tenant_id: UUID) -> AsyncIterator[Connection]:
-    """The caller's own transaction, or a new one for ``tenant_id``."""
-    if isinstance(source, asyncpg.Pool):
-        async with tenant_transaction(source, tenant_id) as connection:
-            yield connection
-        return
-    with translate():
-        yield source
-
-
 async def _fetch(
     source: Pool | Connection, tenant_id: UUID, statement: str, *args: object
 ) -> list[asyncpg.Record]:
-    async with _for_tenant(source, tenant_id) as connection:
+    async with for_tenant(source, tenant_id) as connection:
         return await connection.fetch(statement, *args)
 
 
 async def _fetchrow(
     source: Pool | Connection, tenant_id: UUID, statement: str, *args: object
 ) -> asyncpg.Record | None:
-    async with _for_tenant(source, tenant_id) as connection:
+    async with for_tenant(source, tenant_id) as connection:
         return await connection.fetchrow(statement, *args)
 
 

@@ -95,3 +95,14 @@ async def tenant_transaction(pool: Pool, *tenant_ids: UUID) -> AsyncIterator[Con
         async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection, connection.transaction():
             await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
             yield connection
+
+
+@asynccontextmanager
+async def for_tenant(source: Pool | Connection, tenant_id: UUID) -> AsyncIterator[Connection]:
+    """The caller's own transaction, or with a pool a new one for ``tenant_id``."""
+    if isinstance(source, asyncpg.Pool):
+        async with tenant_transaction(source, tenant_id) as connection:
+            yield connection
+        return
+    with translate():
+        yield source

@@ -1,0 +1,53 @@
+-- name: add_api_key
+-- A new key; its id was drawn at random and is not used twice.
+INSERT INTO trails.api_keys
+    (tenant_id, key_id, role, agent_id, name, secret_hash, created_at, expires_at, seal)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: api_key
+-- One key, whether it was revoked, and whether its tenant may write: all that a request asks of it.
+SELECT k.tenant_id, k.key_id, k.role, k.agent_id, k.name, k.secret_hash, k.created_at, k.expires_at,
+       k.seal, r.revoked_at, u.used_at
+  FROM trails.api_keys AS k
+  LEFT JOIN trails.api_key_revocations AS r ON r.tenant_id = k.tenant_id AND r.key_id = k.key_id
+  LEFT JOIN trails.api_key_uses AS u ON u.tenant_id = k.tenant_id AND u.key_id = k.key_id
+ WHERE k.tenant_id = $1 AND k.key_id = $2;
+
+-- name: api_keys
+-- The tenant's keys in the order of their making, with what became of them.
+SELECT k.tenant_id, k.key_id, k.role, k.agent_id, k.name, k.secret_hash, k.created_at, k.expires_at,
+       k.seal, r.revoked_at, u.used_at
+  FROM trails.api_keys AS k
+  LEFT JOIN trails.api_key_revocations AS r ON r.tenant_id = k.tenant_id AND r.key_id = k.key_id
+  LEFT JOIN trails.api_key_uses AS u ON u.tenant_id = k.tenant_id AND u.key_id = k.key_id
+ WHERE k.tenant_id = $1
+ ORDER BY k.created_at, k.key_id;
+
+-- name: revoke_api_key
+-- A key that is no key from now on; once.
+INSERT INTO trails.api_key_revocations (tenant_id, key_id, revoked_at)
+VALUES ($1, $2, $3)
+ON CONFLICT (tenant_id, key_id) DO NOTHING;
+
+-- name: use_api_key
+-- When a key was last used; an older moment than the one that stands there changes nothing.
+INSERT INTO trails.api_key_uses AS u (tenant_id, key_id, used_at)
+VALUES ($1, $2, $3)
+ON CONFLICT (tenant_id, key_id) DO UPDATE SET used_at = excluded.used_at WHERE u.used_at < excluded.used_at;
+
+-- name: suspended
+-- Whether a tenant is suspended: its newest row says so, and without one it is not.
+SELECT coalesce((SELECT s.suspended FROM trails.tenant_suspensions AS s
+                  WHERE s.tenant_id = $1 ORDER BY s.changed_at DESC LIMIT 1), false);
+
+-- name: suspend
+-- A tenant is suspended, or goes on.
+INSERT INTO trails.tenant_suspensions (tenant_id, changed_at, suspended) VALUES ($1, $2, $3);
+
+-- name: list_all_tenants
+-- Lets this transaction see the registry of tenants as a whole.
+SELECT set_config('trails.all_tenants', 'listed', true);
+
+-- name: tenants
+-- Who shares this database, in the order of their making; after a slug, at most so many.
+SELECT tenant_id, slug, name, created_at FROM trails.tenants WHERE slug > $1 ORDER BY slug LIMIT $2;
