@@ -44,7 +44,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -244,3 +244,16 @@ spans = Table(
     CheckConstraint("seq >= 0", name="spans_seq_range"),
 )
 """Which record of a chain holds a span: an index and no evidence, checked against the signed record."""
+
+sendings = Table(
+    "sendings",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    Column("session_id", Uuid, nullable=False),
+    Column("node_id", Uuid, nullable=False),
+    Column("log_uuid", Uuid, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "session_id", "node_id", "log_uuid", "seq", name="sendings_pkey"),
+    CheckConstraint("seq >= 0", name="sendings_seq_range"),
+)
+"""Which records of a session hold a node: an index and no evidence, written by a trigger of the trail."""

@@ -1,0 +1,21 @@
+"""Which records of a session hold a node, and the views that ask it; calls seen from both ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+from db.migrate import run_script
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".sql"))
+
+
+def downgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".down.sql"))
