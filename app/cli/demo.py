@@ -104,7 +104,7 @@ def _show(play: Play, guarantees: Iterable[Guarantee]) -> list[str]:
 def _print_records(play: Play) -> None:
     async def read() -> None:
         records = [record.signed async for record in dump_chain(play.stage.admin_url, AGENT)]
-        play.console.print(records_table(records))
+        play.console.print(records_table(records), crop=False)
 
     asyncio.run(read())
 

@@ -133,7 +133,7 @@ async def _print(answer: Answer, format_: str, limit: int | None) -> int:
         else:
             kept.append(row)
     if kept:
-        console_for().print(rows_table(answer.columns, kept))
+        console_for().print(rows_table(answer.columns, kept), crop=False)
     return count
 
 

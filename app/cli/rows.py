@@ -14,9 +14,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
+from app.cli.grid import Column, Grid
 from app.cli.text import printable
 
 Columns = Sequence[tuple[str, str]]
@@ -25,20 +24,18 @@ Columns = Sequence[tuple[str, str]]
 _JSON_TYPES: Final = frozenset({"json", "jsonb"})
 _NUMBERS: Final = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8"})
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_SHOWN: Final = 120
-"""Characters of a cell of a table; CSV and JSON have all."""
+_LEAST: Final = {"timestamptz": 20, "date": 10, "uuid": 9}
+"""Cells that such a column keeps on a narrow terminal: times to the second, of an id the first part."""
 
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number", enc_hook=str)
 
 
-def rows_table(columns: Columns, rows: Sequence[Sequence[Any]]) -> Table:
-    """The rows as a table; long cells are cut."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, type_ in columns:
-        table.add_column(name, justify="right" if type_ in _NUMBERS else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_short(cell_text(value))) for value in row))
-    return table
+def rows_table(columns: Columns, rows: Sequence[Sequence[Any]]) -> Grid:
+    """The rows as a table: whole in a pipe, cut to fit on a terminal."""
+    return Grid(
+        [Column(name, type_ in _NUMBERS, _LEAST.get(type_, 12)) for name, type_ in columns],
+        [[printable(cell_text(value)) for value in row] for row in rows],
+    )
 
 
 def csv_line(cells: Sequence[Any]) -> str:
@@ -83,11 +80,6 @@ def _instant(value: datetime) -> str:
 
 def _seconds(value: timedelta) -> Decimal:
     return Decimal(value // timedelta(microseconds=1)) / 1_000_000
-
-
-def _short(text: str) -> str:
-    shown = printable(text)
-    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
 
 
 _WRITERS: Final[dict[type, Callable[[Any], str]]] = {

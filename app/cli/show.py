@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from app.chain.canonical import canonical
 from app.chain.record import SignedRecord, export_line, split_line
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, JsonValue, parse
 from app.cli.exits import CommandError
+from app.cli.grid import Column, Grid
 from app.cli.outcome import console_for
 from app.cli.text import look_alike, printable
 from app.errors import FormatError, InvalidJsonError
@@ -25,7 +24,8 @@ from app.errors import FormatError, InvalidJsonError
 _HELP: Final = """Show records of an agent, or of an exported file, as a table.
 
 Shown is not verified: trails verify says whether they can be believed. Control characters, direction marks
-and invisible characters are written as \\u escapes; tool names that mix scripts are marked.
+and invisible characters are written as \\u escapes; tool names that mix scripts are marked. A terminal shows
+what fits, a pipe has all but the nodes of traces; --json has everything.
 
 \b
 Examples:
@@ -35,8 +35,13 @@ Examples:
   trails show scout --json | jq .payload
 """
 
-_WIDTH: Final = 110
-"""Characters of what a record says; --json shows all."""
+_COLUMNS: Final = (
+    Column("seq", number=True),
+    Column("time", least=20),
+    Column("kind"),
+    Column("actor"),
+    Column("what"),
+)
 
 # What is worth reading first, in this order; everything else follows as JSON.
 _FIRST: Final = ("action_id", "tool", "status", "severity", "reason", "detail", "by", "approved_by", "type")
@@ -71,7 +76,7 @@ def command(*, what: str, tenant: str | None, after: int, limit: int, as_json: b
         for signed in records:
             click.echo(printable(export_line(signed)))
     else:
-        console_for().print(records_table(records))
+        console_for().print(records_table(records), crop=False)
     if len(found) > limit:
         last = _read(records[-1])
         following = "" if last is None else f" --after {last.seq}"
@@ -106,43 +111,39 @@ async def _from_database(agent_id: str, tenant: str | None, after: int, limit: i
     return records
 
 
-def records_table(records: list[SignedRecord]) -> Table:
+def records_table(records: list[SignedRecord]) -> Grid:
     """The records as a table, unverified, nothing in them interpreted."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("seq", "time", "kind", "actor", "what"):
-        table.add_column(title, justify="right" if title == "seq" else "left", overflow="fold")
-    for signed in records:
-        table.add_row(*_cells(signed))
-    return table
+    read = [_read(signed) for signed in records]
+    doubted = {number: "bold red" for number, record in enumerate(read) if record is None or _doubt(record)}
+    cells = [_cells(signed, record) for signed, record in zip(records, read, strict=True)]
+    return Grid(_COLUMNS, [[printable(cell) for cell in row] for row in cells], doubted)
 
 
-def _cells(signed: SignedRecord) -> tuple[Text, ...]:
-    record = _read(signed)
+def _cells(signed: SignedRecord, record: _Record | None) -> tuple[str, ...]:
     if record is None:
-        return (Text("?"), Text(""), Text("unreadable", style="red"), Text(""), Text(_short(signed.text)))
-    plain = (str(record.seq), record.timestamp, record.kind, record.actor)
-    return (*(Text(printable(cell)) for cell in plain), _what(record.payload))
+        return ("?", "", "unreadable", "", signed.text)
+    return (str(record.seq), record.timestamp, record.kind, record.actor, _what(record))
 
 
-def _what(payload: dict[str, JsonValue]) -> Text:
-    parts = [f"{name}={_value(payload[name])}" for name in _FIRST if payload.get(name) is not None]
+def _what(record: _Record) -> str:
+    payload = record.payload
+    doubt = _doubt(record)
+    parts = [] if doubt is None else [f"LOOK-ALIKE NAME ({doubt})"]
+    parts += [f"{name}={_value(payload[name])}" for name in _FIRST if payload.get(name) is not None]
     rest = {name: value for name, value in payload.items() if name not in _FIRST and name not in _HIDDEN}
     if rest:
         parts.append(canonical(rest))
-    text = Text(_short(" ".join(parts)))
-    tool = payload.get("tool")
-    if isinstance(tool, str) and (doubt := look_alike(tool)) is not None:
-        text = Text.assemble((f"LOOK-ALIKE NAME ({doubt}) ", "bold red"), text)
-    return text
+    return " ".join(parts)
+
+
+def _doubt(record: _Record) -> str | None:
+    """Why the name of its tool may be mistaken for another."""
+    tool = record.payload.get("tool")
+    return look_alike(tool) if isinstance(tool, str) else None
 
 
 def _value(value: JsonValue) -> str:
     return value if isinstance(value, str) else canonical(value)
-
-
-def _short(text: str) -> str:
-    shown = printable(text)
-    return shown if len(shown) <= _WIDTH else shown[: _WIDTH - 1] + "…"
 
 
 def _read(signed: SignedRecord) -> _Record | None:
