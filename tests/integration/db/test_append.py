@@ -237,6 +237,7 @@ async def test_p37_select_and_insert_are_all_that_the_service_holds(pool: Pool) 
     assert {row["relname"] for row in held if row["privilege_type"] == "INSERT"} == {
         "agent_audit_trails",
         "agents",
+        "sendings",
         "signing_keys",
         "spans",
         "tenants",
