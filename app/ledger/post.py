@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import msgspec
 
@@ -118,13 +119,13 @@ class _Item:
 
     __slots__ = ("draft", "entry", "result", "together")
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, log_uuid: UUID) -> None:
         self.entry = entry
         self.together: Sequence[_Item] = ()
         self.draft = entry.draft
         self.result: Receipt | TrailsError | None = None
         try:
-            self.draft = _ready(entry)
+            self.draft = _ready(entry, log_uuid)
         except BadRequestError as error:
             self.result = error
 
@@ -203,7 +204,7 @@ class Poster:
         """
         if self._waiting >= MAX_WAITING:
             raise UnavailableError("too many posts wait for the database; try again")
-        items = [_Item(entry) for entry in entries]
+        items = [_Item(entry, chain.id.log_uuid) for entry in entries]
         if whole:
             for item in items:
                 item.together = items
@@ -332,8 +333,10 @@ class Poster:
                 item.result = SpansOnRecordError(found)
 
 
-def _ready(entry: Entry) -> Draft:
+def _ready(entry: Entry, log_uuid: UUID) -> Draft:
     """The draft as it can be sealed: with its stamp, its canonical text, and nothing that the table refuses.
+
+    Under the id of its own chain stand the agent's records that name no session; nothing is posted there.
 
     Raises:
         BadRequestError: what is wrong with it.
@@ -346,6 +349,8 @@ def _ready(entry: Entry) -> Draft:
     session = draft.payload.get("session_id")
     if session is not None and not is_uuid(session):
         raise BadRequestError("session_id: must be a UUID in its hyphenated form")
+    if session is not None and UUID(session) == log_uuid:
+        raise BadRequestError("session_id: this is the id of the agent's own chain; choose another")
     tree = draft.payload.get("trace_tree", [])
     if not isinstance(tree, list) or not all(isinstance(node, dict) for node in tree):
         raise BadRequestError("trace_tree: must be an array of objects")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -80,6 +81,23 @@ async def test_entries_become_records_in_their_order_by_one_append(agent: Caller
     assert rows[3]["session_id"] == UUID(int=7)
     assert await transactions(table, after=1) == [4]
     assert (await agent.verify())["ok"] is True
+
+
+@pytest.mark.parametrize("spelled", [str, lambda log_uuid: str(log_uuid).upper()])
+@pytest.mark.parametrize("kind", ["trace", "event"])
+async def test_nothing_is_posted_under_the_id_of_the_agents_own_chain(
+    agent: Caller, ledger: Ledger, table: Table, kind: str, spelled: Callable[[UUID], str]
+) -> None:
+    """The agent's records without a session stand there; under another agent's id anything may be posted."""
+    own = (await table.rows())[0]["log_uuid"]
+    other = Caller(ledger, "other")
+    await other.create()
+    payload = {"session_id": spelled(own), "trace_tree": []}
+    [refused] = await agent.post(Entry(Draft(kind, payload, "somebody")))
+    assert isinstance(refused, BadRequestError)
+    assert refused.message == "session_id: this is the id of the agent's own chain; choose another"
+    assert seqs(await other.post(Entry(Draft(kind, payload, "somebody")))) == [2]
+    assert len(await table.rows("agent-1")) == 2
 
 
 async def test_nothing_to_post_is_nothing(agent: Caller, table: Table) -> None:
