@@ -92,7 +92,7 @@ async def test_nothing_is_posted_under_the_id_of_the_agents_own_chain(
     own = (await table.rows())[0]["log_uuid"]
     other = Caller(ledger, "other")
     await other.create()
-    payload = {"session_id": spelled(own), "trace_tree": []}
+    payload: Any = {"session_id": spelled(own), "trace_tree": []}
     [refused] = await agent.post(Entry(Draft(kind, payload, "somebody")))
     assert isinstance(refused, BadRequestError)
     assert refused.message == "session_id: this is the id of the agent's own chain; choose another"
