@@ -63,7 +63,7 @@ async def revoke_api_key(source: Pool | Connection, tenant_id: UUID, key_id: str
 
 
 async def use_api_key(source: Pool | Connection, tenant_id: UUID, key_id: str, at: datetime) -> None:
-    """Notes when a key was used."""
+    """Notes that a key was used; told to ten minutes."""
     async with for_tenant(source, tenant_id) as connection:
         await connection.execute(_SQL["use_api_key"], tenant_id, key_id, at)
 

@@ -44,7 +44,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -257,3 +257,56 @@ sendings = Table(
     CheckConstraint("seq >= 0", name="sendings_seq_range"),
 )
 """Which records of a session hold a node: an index and no evidence, written by a trigger of the trail."""
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("key_id"),
+    _key_text("role"),
+    Column("agent_id", Text(collation=_C)),
+    Column("name", Text, nullable=False),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("seal", LargeBinary, nullable=False),
+    _created_at(),
+    Column("expires_at", DateTime(timezone=True)),
+    PrimaryKeyConstraint("tenant_id", "key_id", name="api_keys_pkey"),
+    CheckConstraint("key_id ~ '^[0-9a-f]{16}$'", name="api_keys_key_id_format"),
+    CheckConstraint("role IN ('operator', 'auditor', 'writer', 'agent')", name="api_keys_role"),
+    CheckConstraint("(role = 'agent') = (agent_id IS NOT NULL)", name="api_keys_agent"),
+    CheckConstraint("agent_id ~ '^[A-Za-z0-9_-]{1,64}$'", name="api_keys_agent_id_format"),
+    CheckConstraint("char_length(name) BETWEEN 1 AND 64", name="api_keys_name_length"),
+    CheckConstraint("octet_length(secret_hash) = 32", name="api_keys_secret_hash_length"),
+    CheckConstraint("octet_length(seal) = 32", name="api_keys_seal_length"),
+)
+"""API keys; ``seal`` is an HMAC over the row, so that one written by SQL is no key."""
+
+api_key_revocations = Table(
+    "api_key_revocations",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("key_id"),
+    Column("revoked_at", DateTime(timezone=True), nullable=False),
+    PrimaryKeyConstraint("tenant_id", "key_id", name="api_key_revocations_pkey"),
+)
+"""Keys that are none any more."""
+
+api_key_uses = Table(
+    "api_key_uses",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("key_id"),
+    Column("used_at", DateTime(timezone=True), nullable=False),
+    PrimaryKeyConstraint("tenant_id", "key_id", "used_at", name="api_key_uses_pkey"),
+)
+"""When keys were used, to ten minutes."""
+
+tenant_suspensions = Table(
+    "tenant_suspensions",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    Column("changed_at", DateTime(timezone=True), nullable=False),
+    Column("suspended", Boolean, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "changed_at", name="tenant_suspensions_pkey"),
+)
+"""The newest row says whether a tenant is suspended."""

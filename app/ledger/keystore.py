@@ -1,17 +1,23 @@
-"""A tenant's signing keys: made once, stored sealed under the master key, opened in memory only."""
+"""A tenant's signing keys, stored sealed under the master key and opened in memory only; and its standing.
+
+What another process did (a key rotated, the tenant suspended) is known here within ``FRESH_SECS``.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
 
+import db.access
 import db.ledger
 from app.chain.keys import SigningKey, open_secret, seal_secret
-from app.errors import KeyMaterialError, NotFoundError
+from app.errors import ForbiddenError, KeyMaterialError, NotFoundError
 from db.ledger import SigningKeyRow, TenantRow
 from db.pool import tenant_transaction
 
@@ -19,18 +25,28 @@ if TYPE_CHECKING:
     from app.chain.keys import PublicKey
     from db.pool import Pool
 
+FRESH_SECS = 1.0
+"""How old what is known of a tenant's keys and standing may be."""
+
 _NONCE_BYTES = 12
 
 
 class TenantKeys(msgspec.Struct, frozen=True):
     """The keys of one tenant: ``newest`` signs new chains, ``by_public_key`` holds all of them by hex.
 
-    A chain is signed by the key that its own records put in force, which may be an older one.
+    A chain is signed by the key that its own records put in force, which may be an older one. Nothing is
+    written for a tenant that is ``suspended``.
     """
 
     tenant_id: UUID
     newest: SigningKey
     by_public_key: dict[str, SigningKey]
+    suspended: bool = False
+
+    def require_active(self) -> None:
+        """Raises ForbiddenError when the tenant is suspended."""
+        if self.suspended:
+            raise ForbiddenError("this tenant is suspended: its records can be read, nothing is written")
 
     def signing(self, public: PublicKey) -> SigningKey:
         """The secret half of a chain's key in force.
@@ -49,30 +65,52 @@ class TenantKeys(msgspec.Struct, frozen=True):
         return next(found, None)
 
 
-class Keystore:
-    """Opens signing keys with the master key and keeps them for the life of the process."""
+class _Known(msgspec.Struct):
+    """What is known of a tenant, and since when (monotonic seconds); ``turn`` lets one caller ask again."""
 
-    def __init__(self, pool: Pool, master_key: bytes) -> None:
+    turn: asyncio.Lock
+    keys: TenantKeys | None = None
+    since: float = 0.0
+
+
+class Keystore:
+    """Opens signing keys with the master key, each once in the life of the process."""
+
+    def __init__(self, pool: Pool, master_key: bytes, *, fresh_secs: float = FRESH_SECS) -> None:
         self._pool = pool
         self._master = master_key
-        self._open: dict[UUID, TenantKeys] = {}
+        self._fresh_secs = fresh_secs
+        self._known: dict[UUID, _Known] = {}
 
     async def of(self, tenant_id: UUID) -> TenantKeys:
-        """The tenant's keys.
+        """The tenant's keys and standing, at most ``FRESH_SECS`` old.
 
         Raises:
             NotFoundError: no such tenant.
             KeyMaterialError: a stored key does not open under this master key.
             UnavailableError: the database is away.
         """
-        keys = self._open.get(tenant_id)
-        if keys is None:
-            keys = await self._load(tenant_id)
-            self._open[tenant_id] = keys
-        return keys
+        known = self._known.get(tenant_id)
+        if known is not None and known.keys is not None and self._is_fresh(known):
+            return known.keys
+        known = known or _Known(asyncio.Lock())
+        async with known.turn:
+            if known.keys is None or not self._is_fresh(known):
+                asked = time.monotonic()
+                known.keys = await self._load(tenant_id, known.keys)
+                known.since = asked
+                self._known[tenant_id] = known
+        return known.keys
 
-    async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> TenantKeys:
-        """Makes a tenant with a signing key of its own; one that exists is left as it is."""
+    def forget(self, tenant_id: UUID) -> None:
+        """What is known of a tenant is asked for again: this process has just changed it."""
+        self._known.pop(tenant_id, None)
+
+    def _is_fresh(self, known: _Known) -> bool:
+        return time.monotonic() - known.since < self._fresh_secs
+
+    def new_key(self, tenant_id: UUID) -> SigningKeyRow:
+        """A new signing key for a tenant, as it is stored: sealed."""
         secret = os.urandom(32)
         key = SigningKey.from_raw(secret)
         sealed = seal_secret(
@@ -81,33 +119,47 @@ class Keystore:
             context=key_context(tenant_id, key.public.key_id),
             nonce=os.urandom(_NONCE_BYTES),
         )
-        now = datetime.now(UTC)
-        row = SigningKeyRow(tenant_id, key.public.key_id, key.public.hex, sealed, now)
+        return SigningKeyRow(tenant_id, key.public.key_id, key.public.hex, sealed, datetime.now(UTC))
+
+    async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> TenantKeys:
+        """Makes a tenant with a signing key of its own; one that exists is left as it is."""
+        row = self.new_key(tenant_id)
         async with tenant_transaction(self._pool, tenant_id) as connection:
             # Replicas that start together agree on one key: only who added the tenant adds its key.
-            if await db.ledger.add_tenant(connection, TenantRow(tenant_id, slug, name, now)):
+            if await db.ledger.add_tenant(connection, TenantRow(tenant_id, slug, name, row.created_at)):
                 await db.ledger.add_signing_key(connection, row)
         return await self.of(tenant_id)
 
-    async def _load(self, tenant_id: UUID) -> TenantKeys:
-        tenant = await db.ledger.tenant(self._pool, tenant_id)
-        rows = await db.ledger.signing_keys(self._pool, tenant_id)
-        if tenant is None or not rows:
+    async def _load(self, tenant_id: UUID, before: TenantKeys | None) -> TenantKeys:
+        async with tenant_transaction(self._pool, tenant_id) as connection:
+            rows = await db.ledger.signing_keys(connection, tenant_id)
+            suspended = await db.access.is_suspended(connection, tenant_id)
+        if not rows:
             raise NotFoundError("tenant not found")
-        opened = [
-            open_signing_key(
-                self._master,
-                tenant_id=tenant_id,
-                key_id=row.key_id,
-                public_key=row.public_key,
-                sealed_secret=row.sealed_secret,
-            )
-            for row in rows
-        ]
+        opened = [self._opened(row, before) for row in rows]
         return TenantKeys(
             tenant_id=tenant_id,
             newest=opened[-1],
             by_public_key={key.public.hex: key for key in opened},
+            suspended=suspended,
+        )
+
+    def opened(self, row: SigningKeyRow) -> TenantKeys:
+        """The keys of a tenant that is being made with this one key."""
+        key = self._opened(row, None)
+        return TenantKeys(row.tenant_id, key, {key.public.hex: key})
+
+    def _opened(self, row: SigningKeyRow, before: TenantKeys | None) -> SigningKey:
+        """The key of a row: the one that was opened before, or opened now."""
+        known = None if before is None else before.by_public_key.get(row.public_key)
+        if known is not None and known.public.key_id == row.key_id:
+            return known
+        return open_signing_key(
+            self._master,
+            tenant_id=row.tenant_id,
+            key_id=row.key_id,
+            public_key=row.public_key,
+            sealed_secret=row.sealed_secret,
         )
 
 

@@ -7,19 +7,21 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 -- name: api_key
 -- One key, whether it was revoked, and whether its tenant may write: all that a request asks of it.
 SELECT k.tenant_id, k.key_id, k.role, k.agent_id, k.name, k.secret_hash, k.created_at, k.expires_at,
-       k.seal, r.revoked_at, u.used_at
+       k.seal, r.revoked_at,
+       (SELECT max(u.used_at) FROM trails.api_key_uses AS u
+         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id) AS used_at
   FROM trails.api_keys AS k
   LEFT JOIN trails.api_key_revocations AS r ON r.tenant_id = k.tenant_id AND r.key_id = k.key_id
-  LEFT JOIN trails.api_key_uses AS u ON u.tenant_id = k.tenant_id AND u.key_id = k.key_id
  WHERE k.tenant_id = $1 AND k.key_id = $2;
 
 -- name: api_keys
 -- The tenant's keys in the order of their making, with what became of them.
 SELECT k.tenant_id, k.key_id, k.role, k.agent_id, k.name, k.secret_hash, k.created_at, k.expires_at,
-       k.seal, r.revoked_at, u.used_at
+       k.seal, r.revoked_at,
+       (SELECT max(u.used_at) FROM trails.api_key_uses AS u
+         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id) AS used_at
   FROM trails.api_keys AS k
   LEFT JOIN trails.api_key_revocations AS r ON r.tenant_id = k.tenant_id AND r.key_id = k.key_id
-  LEFT JOIN trails.api_key_uses AS u ON u.tenant_id = k.tenant_id AND u.key_id = k.key_id
  WHERE k.tenant_id = $1
  ORDER BY k.created_at, k.key_id;
 
@@ -30,10 +32,10 @@ VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id, key_id) DO NOTHING;
 
 -- name: use_api_key
--- When a key was last used; an older moment than the one that stands there changes nothing.
-INSERT INTO trails.api_key_uses AS u (tenant_id, key_id, used_at)
-VALUES ($1, $2, $3)
-ON CONFLICT (tenant_id, key_id) DO UPDATE SET used_at = excluded.used_at WHERE u.used_at < excluded.used_at;
+-- That a key was used about then; whoever is first says it.
+INSERT INTO trails.api_key_uses (tenant_id, key_id, used_at)
+VALUES ($1, $2, date_bin('10 minutes', $3::timestamptz, timestamptz '2000-01-01 00:00:00+00'))
+ON CONFLICT (tenant_id, key_id, used_at) DO NOTHING;
 
 -- name: suspended
 -- Whether a tenant is suspended: its newest row says so, and without one it is not.

@@ -237,9 +237,13 @@ async def test_p37_select_and_insert_are_all_that_the_service_holds(pool: Pool) 
     assert {row["relname"] for row in held if row["privilege_type"] == "INSERT"} == {
         "agent_audit_trails",
         "agents",
+        "api_key_revocations",
+        "api_key_uses",
+        "api_keys",
         "sendings",
         "signing_keys",
         "spans",
+        "tenant_suspensions",
         "tenants",
     }
 

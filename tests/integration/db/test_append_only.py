@@ -7,10 +7,12 @@ import pytest
 
 from app.errors import StartupError
 from db.checks import check_role
+from db.schema import metadata
 from tests.support.postgres import Database
 from tests.support.rows import count
 
-TABLES = ("agent_audit_trails", "agents", "signing_keys", "spans", "tenants")
+TABLES = sorted(table.name for table in metadata.tables.values())
+"""Every table of ours that the schema knows."""
 
 CHANGES = (
     "TRUNCATE trails.{table}",

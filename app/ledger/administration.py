@@ -1,0 +1,344 @@
+"""A tenant's administration: an act changes its table and is a record of the tenant's own chain, or neither.
+
+The chain is called ``_administration``. It is made, signed, verified and read like any other; only the
+service writes to it. Acts of one tenant follow one another: an act that another process overtook is decided
+again on what is true then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from uuid import UUID, uuid4
+
+import msgspec
+
+import db.access
+import db.ledger
+from app.api_key import KEY_ID_BYTES, SECRET_BYTES, TENANT_ROLES, ApiKey, Mint, check_name, hash_secret
+from app.chain.link import seal_all
+from app.chain.record import GENESIS, Draft, VerifiedRecord
+from app.errors import (
+    AgentExistsError,
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    StaleChainError,
+)
+from app.guard.kinds import ADMIN
+from app.ledger.act import MAX_ATTEMPTS, outrun
+from app.ledger.chain import Chain, ChainId, Chains
+from app.ledger.idempotency import Stamp, stamped
+from app.ledger.mirror import registry_row, row_of
+from app.principal import ADMINISTRATION, Grant, Role
+from db.access import ApiKeyRow
+from db.errors import DuplicateKeyError
+from db.ledger import TenantRow
+from db.pool import tenant_transaction
+
+if TYPE_CHECKING:
+    from app.chain.strict import JsonObject
+    from app.ledger.act import Actor
+    from app.ledger.clock import Clock
+    from app.ledger.keystore import Keystore, TenantKeys
+    from db.pool import Connection, Pool
+
+MAX_KEYS: Final = 10_000
+"""Keys that a tenant may have that are neither revoked nor expired."""
+
+Act = Callable[["Connection", datetime], Awaitable["JsonObject"]]
+"""Changes tables within the transaction, at a time; returns the payload of the record that says so."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """What is asked for: see ``ApiKey`` for the members."""
+
+    role: Role
+    name: str
+    agent_id: str | None = None
+    expires_at: datetime | None = None
+
+
+class IssuedKey(msgspec.Struct, frozen=True):
+    """A new key with its only copy. The repr does not show it."""
+
+    key: ApiKey
+    token: str
+
+    def __repr__(self) -> str:
+        return f"IssuedKey({self.key.key_id})"
+
+
+class Administration:
+    """Carries out administrative acts and records them."""
+
+    def __init__(
+        self, pool: Pool, chains: Chains, keystore: Keystore, *, actor: Actor, clock: Clock, mint: Mint
+    ) -> None:
+        self._pool = pool
+        self._chains = chains
+        self._keystore = keystore
+        self._actor = actor
+        self._clock = clock
+        self._mint = mint
+
+    # --- keys ---------------------------------------------------------------------------------------
+
+    async def issue_key(self, grant: Grant, wanted: NewKey, mark: Stamp | None = None) -> IssuedKey:
+        """Issues an API key.
+
+        Raises:
+            BadRequestError: what is asked for is no key: role, agent, name or expiry.
+            NotFoundError: an agent's key for an agent that does not exist.
+            ConflictError: the name is that of another key in use or of an agent, or the stamp was used: the
+                key is not shown again.
+        """
+        (await self._keystore.of(grant.tenant_id)).require_active()
+        issued = self._minted(grant.tenant_id, wanted, self._now())
+
+        async def act(connection: Connection, now: datetime) -> JsonObject:
+            await self._check_key(connection, issued.key, now)
+            await db.access.add_api_key(connection, self._row(issued.key))
+            return {"act": "key_issued", "key": told(issued.key)}
+
+        await self._do(grant.tenant_id, grant.actor, act, mark)
+        return issued
+
+    async def revoke_key(self, grant: Grant, key_id: str, mark: Stamp | None = None) -> ApiKeyRow:
+        """Ends a key for good; one that was revoked before stays so, and no second record says it.
+
+        Raises:
+            NotFoundError: the tenant has no such key.
+        """
+
+        async def act(connection: Connection, now: datetime) -> JsonObject:
+            row = await self._key_row(connection, grant.tenant_id, key_id)
+            if row.revoked_at is not None:
+                raise _AlreadyDone
+            await db.access.revoke_api_key(connection, grant.tenant_id, key_id, now)
+            return {"act": "key_revoked", "key_id": key_id, "name": row.name, "role": row.role}
+
+        with suppress(_AlreadyDone):
+            await self._do(grant.tenant_id, grant.actor, act, mark)
+        return await self._key_row(self._pool, grant.tenant_id, key_id)
+
+    async def keys(self, grant: Grant) -> list[ApiKeyRow]:
+        """The tenant's keys, oldest first; rows that are no keys (written by SQL) are left out."""
+        return [row for row in await db.access.api_keys(self._pool, grant.tenant_id) if self._genuine(row)]
+
+    # --- tenants ------------------------------------------------------------------------------------
+
+    async def create_tenant(self, slug: str, name: str, operator: str, actor: str) -> tuple[UUID, IssuedKey]:
+        """Makes a tenant with its signing key, its administration chain and its first operator's key.
+
+        Raises:
+            BadRequestError: the operator's name is none.
+            ConflictError: the slug is taken.
+        """
+        tenant_id, now = uuid4(), self._now()
+        row = self._keystore.new_key(tenant_id)
+        issued = self._minted(tenant_id, NewKey(Role.OPERATOR, operator), now)
+        keys = self._keystore.opened(row)
+        payload: JsonObject = {"act": "tenant_created", "slug": slug, "name": name}
+        drafts = [
+            Draft(ADMIN, payload, actor),
+            Draft(ADMIN, {"act": "key_issued", "key": told(issued.key)}, actor),
+        ]
+        async with tenant_transaction(self._pool, tenant_id) as connection:
+            await db.ledger.add_tenant(connection, TenantRow(tenant_id, slug, name, now))
+            await db.ledger.add_signing_key(connection, row)
+            await self._begin(connection, keys, drafts, actor)
+            await db.access.add_api_key(connection, self._row(issued.key))
+        return tenant_id, issued
+
+    async def suspend_tenant(self, tenant_id: UUID, actor: str, reason: str, *, suspended: bool) -> None:
+        """Suspends a tenant, so that nothing more is written for it, or lets it go on.
+
+        Its administration chain alone still takes records: what is done to a suspended tenant is on record.
+
+        Raises:
+            NotFoundError: there is none.
+            ConflictError: it is so already.
+        """
+
+        async def act(connection: Connection, now: datetime) -> JsonObject:
+            if await db.access.is_suspended(connection, tenant_id) is suspended:
+                raise ConflictError(f"the tenant is {'' if suspended else 'not '}suspended already")
+            await db.access.suspend(connection, tenant_id, now, suspended=suspended)
+            return {"act": "tenant_suspended" if suspended else "tenant_resumed", "reason": reason}
+
+        await self._do(tenant_id, actor, act, None)
+        self._keystore.forget(tenant_id)
+
+    # --- acts ---------------------------------------------------------------------------------------
+
+    async def record(self, tenant_id: UUID, actor: str, payload: JsonObject) -> None:
+        """Records an act that changes no table of ours: an export, a verification, a SQL login."""
+
+        async def act(_connection: Connection, _now: datetime) -> JsonObject:
+            return payload
+
+        await self._do(tenant_id, actor, act, None)
+
+    async def _do(self, tenant_id: UUID, actor: str, act: Act, mark: Stamp | None) -> None:
+        """Carries out one act in one transaction with its record, whatever other writers do meanwhile."""
+        keys = await self._keystore.of(tenant_id)
+        chain = await self._chain(keys, actor)
+        async with chain.exclusively():
+            await self._actor.ready(chain, keys)
+            for attempt in range(MAX_ATTEMPTS):
+                try:
+                    await self._attempt(chain, keys, actor, act, mark)
+                except StaleChainError:
+                    await self._actor.read_on(chain, keys, attempt)
+                except DuplicateKeyError:
+                    raise ConflictError(
+                        "this Idempotency-Key was used before, and what its answer showed is not shown again"
+                    ) from None
+                else:
+                    return
+        raise outrun()
+
+    async def _attempt(
+        self, chain: Chain, keys: TenantKeys, actor: str, act: Act, mark: Stamp | None
+    ) -> None:
+        key = keys.signing(chain.key_in_force)
+        now_us = self._clock()
+        async with tenant_transaction(self._pool, keys.tenant_id) as connection:
+            payload = await act(connection, _moment(now_us))
+            drafts = stamped([Draft(ADMIN, payload, actor)], mark)
+            records = seal_all(drafts, chain.head, now_us, key)
+            rows = [row_of(chain.id, record, key.public.key_id) for record in records]
+            await db.ledger.append(connection, rows)
+        for record in records:
+            chain.advance(record, key.public)
+
+    async def _chain(self, keys: TenantKeys, actor: str) -> Chain:
+        """The tenant's administration chain, begun when there is none yet."""
+        try:
+            return await self._chains.get(keys.tenant_id, ADMINISTRATION)
+        except NotFoundError:
+            pass
+        try:
+            async with tenant_transaction(self._pool, keys.tenant_id) as connection:
+                await self._begin(connection, keys, [], actor)
+        except AgentExistsError:
+            pass  # another process was faster
+        return await self._chains.get(keys.tenant_id, ADMINISTRATION)
+
+    async def _begin(
+        self, connection: Connection, keys: TenantKeys, drafts: list[Draft], actor: str
+    ) -> list[VerifiedRecord]:
+        chain_id = ChainId(keys.tenant_id, ADMINISTRATION, uuid4(), guarded=False)
+        genesis = Draft(GENESIS, genesis_payload(chain_id, keys), actor)
+        records = seal_all([genesis, *drafts], None, self._clock(), keys.newest)
+        rows = [row_of(chain_id, record, keys.newest.public.key_id) for record in records]
+        await db.ledger.append(connection, rows, chains=[registry_row(chain_id, rows[0])])
+        return list(records)
+
+    # --- shared -------------------------------------------------------------------------------------
+
+    def _minted(self, tenant_id: UUID, wanted: NewKey, now: datetime) -> IssuedKey:
+        secret, key_id = os.urandom(SECRET_BYTES), os.urandom(KEY_ID_BYTES).hex()
+        key = ApiKey(
+            tenant_id=tenant_id,
+            key_id=key_id,
+            role=_role_of(wanted),
+            agent_id=wanted.agent_id,
+            name=check_name(wanted.name),
+            secret_hash=hash_secret(secret),
+            created_at=now,
+            expires_at=None if wanted.expires_at is None else wanted.expires_at.astimezone(UTC),
+        )
+        if key.expires_at is not None and key.expires_at <= now:
+            raise BadRequestError("expires_at: must be in the future")
+        return IssuedKey(key, self._mint.token(tenant_id, key_id, secret))
+
+    async def _check_key(self, connection: Connection, key: ApiKey, now: datetime) -> None:
+        """Refuses a key for no agent, and a name that would make two actors look the same."""
+        if key.agent_id is not None and not await _is_agent(connection, key.tenant_id, key.agent_id):
+            raise NotFoundError("agent not found")
+        rows = await db.access.api_keys(connection, key.tenant_id)
+        live = [row for row in rows if row.revoked_at is None and (row.expires_at or now) >= now]
+        if len(live) >= MAX_KEYS:
+            raise ConflictError(f"the tenant has {MAX_KEYS} keys in use; revoke some first")
+        if any(row.name == key.name for row in live):
+            raise ConflictError(f"a key in use is called {key.name!r}; choose another name")
+        if key.role is not Role.AGENT and await _is_agent(connection, key.tenant_id, key.name):
+            raise ConflictError(f"an agent is called {key.name!r}; choose another name")
+
+    async def _key_row(self, source: Pool | Connection, tenant_id: UUID, key_id: str) -> ApiKeyRow:
+        row = await db.access.api_key(source, tenant_id, key_id)
+        if row is None or not self._genuine(row):
+            raise NotFoundError("key not found")
+        return row
+
+    def _genuine(self, row: ApiKeyRow) -> bool:
+        key = key_of_row(row)
+        return key is not None and self._mint.is_genuine(key, row.seal)
+
+    def _row(self, key: ApiKey) -> ApiKeyRow:
+        return ApiKeyRow(**msgspec.structs.asdict(key), seal=self._mint.seal(key))
+
+    def _now(self) -> datetime:
+        return _moment(self._clock())
+
+
+class _AlreadyDone(Exception):  # noqa: N818  no error: it ends a transaction that has nothing to do
+    """What was asked for is so already."""
+
+
+def key_of_row(row: ApiKeyRow) -> ApiKey | None:
+    """What a row says, before its seal is looked at; None for a role that is none."""
+    if row.role not in TENANT_ROLES:
+        return None
+    values = {name: getattr(row, name) for name in ApiKey.__struct_fields__}
+    return ApiKey(**{**values, "role": Role(row.role)})
+
+
+def told(key: ApiKey) -> JsonObject:
+    """What answers and records tell of a key: nothing of its secret."""
+    return {
+        "key_id": key.key_id,
+        "role": key.role.value,
+        "agent_id": key.agent_id,
+        "name": key.name,
+        "created_at": written(key.created_at),
+        "expires_at": None if key.expires_at is None else written(key.expires_at),
+    }
+
+
+def written(moment: datetime) -> str:
+    """A time as records write it: RFC 3339, UTC, six decimals."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def genesis_payload(chain_id: ChainId, keys: TenantKeys) -> JsonObject:
+    """What the first record of a chain says."""
+    return {
+        "log_id": chain_id.agent_id,
+        "public_key": keys.newest.public.hex,
+        "tenant": str(chain_id.tenant_id),
+        "log_uuid": str(chain_id.log_uuid),
+    }
+
+
+def _role_of(wanted: NewKey) -> Role:
+    if wanted.role not in TENANT_ROLES:
+        raise BadRequestError(f"role: must be one of {', '.join(sorted(TENANT_ROLES))}")
+    if (wanted.role is Role.AGENT) != (wanted.agent_id is not None):
+        raise BadRequestError("agent_id: is required for role agent, and for no other")
+    return wanted.role
+
+
+async def _is_agent(connection: Connection, tenant_id: UUID, agent_id: str) -> bool:
+    return await db.ledger.chain(connection, tenant_id, agent_id) is not None
+
+
+def _moment(at_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at_us)
