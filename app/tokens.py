@@ -48,7 +48,7 @@ class Tokens:
         Raises:
             UnauthorizedError: no header, another scheme, not a token of ours. Never says which.
         """
-        token = _bearer(header)
+        token = bearer_of(header)
         if hmac.compare_digest(hashlib.sha256(token).digest(), self._operator):
             return Principal(tenant_id=self.default_tenant, role=Role.OPERATOR, name=OPERATOR_NAME)
         return self._agent(token)
@@ -67,7 +67,12 @@ class Tokens:
         return hmac.digest(self._key, tenant_id.bytes + agent_id.encode(), hashlib.sha256).hex()
 
 
-def _bearer(header: bytes | None) -> bytes:
+def bearer_of(header: bytes | None) -> bytes:
+    """The token of an ``Authorization`` header as it came.
+
+    Raises:
+        UnauthorizedError: no header, another scheme, or longer than any token.
+    """
     if header is None or len(header) > MAX_TOKEN_BYTES:
         raise UnauthorizedError
     match = _BEARER.fullmatch(header)

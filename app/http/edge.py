@@ -18,6 +18,7 @@ from typing import Any
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, LifeSpanScope, Message, Receive, Scope, Send
 
+from app.http.auth import prepare
 from app.http.exchange import Exchange, Services, attach, headers
 from app.http.problems import MEDIA_TYPE, problem_of
 from app.http.target import check_path, parse_query
@@ -60,6 +61,7 @@ class Edge:
             check_path(scope.get("raw_path") or scope["path"].encode())
             if scope["query_string"]:
                 parse_query(scope["query_string"])
+            await prepare(scope, exchange)
             await self.app(scope, receive, reply.send)
         except Exception as error:  # noqa: BLE001  the last place that can answer
             await _answer_with_problem(reply, error, exchange.request_id)

@@ -14,6 +14,7 @@ from litestar.connection import Request
 from litestar.types import Scope
 
 if TYPE_CHECKING:
+    from app.errors import TrailsError
     from app.ledger import Ledger
     from app.principal import Principal
     from app.settings import Settings
@@ -78,12 +79,13 @@ def _looked_at(probe: asyncio.Task[None]) -> None:
 class Exchange:
     """State of one request; made by the edge, filled by authentication and authorisation."""
 
-    __slots__ = ("body_read", "principal", "request_id", "services")
+    __slots__ = ("body_read", "principal", "refusal", "request_id", "services")
 
     def __init__(self, services: Services, request_id: str) -> None:
         self.services = services
         self.request_id = request_id
         self.principal: Principal | None = None
+        self.refusal: TrailsError | None = None
         self.body_read = False
 
 

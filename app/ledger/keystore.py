@@ -5,9 +5,7 @@ What another process did (a key rotated, the tenant suspended) is known here wit
 
 from __future__ import annotations
 
-import asyncio
 import os
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -18,6 +16,7 @@ import db.access
 import db.ledger
 from app.chain.keys import SigningKey, open_secret, seal_secret
 from app.errors import ForbiddenError, KeyMaterialError, NotFoundError
+from app.ledger.fresh import Fresh
 from db.ledger import SigningKeyRow, TenantRow
 from db.pool import tenant_transaction
 
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 
 FRESH_SECS = 1.0
 """How old what is known of a tenant's keys and standing may be."""
+
+CAPACITY = 10_000
+"""Tenants whose keys are kept open."""
 
 _NONCE_BYTES = 12
 
@@ -65,22 +67,13 @@ class TenantKeys(msgspec.Struct, frozen=True):
         return next(found, None)
 
 
-class _Known(msgspec.Struct):
-    """What is known of a tenant, and since when (monotonic seconds); ``turn`` lets one caller ask again."""
-
-    turn: asyncio.Lock
-    keys: TenantKeys | None = None
-    since: float = 0.0
-
-
 class Keystore:
     """Opens signing keys with the master key, each once in the life of the process."""
 
     def __init__(self, pool: Pool, master_key: bytes, *, fresh_secs: float = FRESH_SECS) -> None:
         self._pool = pool
         self._master = master_key
-        self._fresh_secs = fresh_secs
-        self._known: dict[UUID, _Known] = {}
+        self._known: Fresh[UUID, TenantKeys] = Fresh(fresh_secs, capacity=CAPACITY)
 
     async def of(self, tenant_id: UUID) -> TenantKeys:
         """The tenant's keys and standing, at most ``FRESH_SECS`` old.
@@ -90,24 +83,11 @@ class Keystore:
             KeyMaterialError: a stored key does not open under this master key.
             UnavailableError: the database is away.
         """
-        known = self._known.get(tenant_id)
-        if known is not None and known.keys is not None and self._is_fresh(known):
-            return known.keys
-        known = known or _Known(asyncio.Lock())
-        async with known.turn:
-            if known.keys is None or not self._is_fresh(known):
-                asked = time.monotonic()
-                known.keys = await self._load(tenant_id, known.keys)
-                known.since = asked
-                self._known[tenant_id] = known
-        return known.keys
+        return await self._known.get(tenant_id, lambda before: self._load(tenant_id, before))
 
     def forget(self, tenant_id: UUID) -> None:
         """What is known of a tenant is asked for again: this process has just changed it."""
-        self._known.pop(tenant_id, None)
-
-    def _is_fresh(self, known: _Known) -> bool:
-        return time.monotonic() - known.since < self._fresh_secs
+        self._known.forget(tenant_id)
 
     def new_key(self, tenant_id: UUID) -> SigningKeyRow:
         """A new signing key for a tenant, as it is stored: sealed."""

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Self
 from uuid import UUID, uuid4
 
 import db.ledger
+from app.api_key import Mint
 from app.chain.link import seal_all
 from app.chain.record import GENESIS, Draft
 from app.errors import AgentExistsError, ConflictError, NotFoundError, TrailsError, UnknownActionError
 from app.guard import decide
 from app.ledger.act import Actor
+from app.ledger.administration import Administration, genesis_payload
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
 from app.ledger.idempotency import stamped
 from app.ledger.inspect import first_failure, inspect_chain
+from app.ledger.key_ring import KeyRing
 from app.ledger.keystore import Keystore
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.on_record import calls_below, spans_on_record
@@ -30,6 +33,7 @@ from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
 from app.ledger.replay import Done, recall
 from app.ledger.sessions import Sessions
+from app.principal import ADMINISTRATION
 from db.schema import DEFAULT_TENANT_ID
 
 if TYPE_CHECKING:
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
     from app.ledger.on_record import OnRecord
     from app.ledger.post import Entry, Receipt
     from app.ledger.sessions import NodeCursor, SessionQuery
-    from app.principal import Grant
+    from app.principal import Grant, Principal
     from app.trace.span_key import SpanKey
     from db.pool import Pool
     from db.spans import Below
@@ -68,6 +72,11 @@ class Ledger:
         self._committer = Committer(pool)
         self._chains = Chains(pool, capacity=chains)
         self._actor = Actor(pool, self._committer, self._keystore, clock)
+        mint = Mint(master_key)
+        self._key_ring = KeyRing(pool, mint, clock)
+        self.administration = Administration(
+            pool, self._chains, self._keystore, actor=self._actor, clock=clock, mint=mint
+        )
         self._sessions = Sessions(pool, self._chains, self._keystore)
         self._poster = Poster(pool, self._committer, self._keystore, self._actor, clock)
 
@@ -88,6 +97,7 @@ class Ledger:
     async def close(self) -> None:
         """Waits until every accepted append is settled. The pool stays open; it is the caller's."""
         await self._poster.close()
+        await self._key_ring.close()
         await self._committer.close()
 
     async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> None:
@@ -107,6 +117,10 @@ class Ledger:
         if row is None:
             raise NotFoundError("tenant not found")
         return row.tenant_id
+
+    async def caller(self, token: bytes) -> Principal:
+        """Who presents a bearer token that has the form of an API key; see ``KeyRing.caller``."""
+        return await self._key_ring.caller(token)
 
     async def public_key(self, tenant_id: UUID) -> str:
         """The tenant's public key, 64 hex: what a verifier pins."""
@@ -156,7 +170,9 @@ class Ledger:
     async def agents(self, grant: Grant, *, after: str | None = None, limit: int = 5_000) -> list[JsonObject]:
         """The tenant's agents by id, each with its status, or why it is quarantined."""
         rows = await db.ledger.chains(self._pool, grant.tenant_id)
-        rows = [row for row in rows if row.agent_id > (after or "")][:limit]
+        rows = [row for row in rows if row.agent_id > (after or "") and row.agent_id != ADMINISTRATION][
+            :limit
+        ]
         ids = [ChainId(grant.tenant_id, row.agent_id, row.log_uuid, row.guarded) for row in rows]
         chains = self._chains.remember_all(ids)
         entries: list[JsonObject] = []
@@ -441,16 +457,7 @@ def _decision(done: Done) -> Decision:
 def _first_drafts(
     chain_id: ChainId, policy: Policy | None, keys: TenantKeys, actor: str
 ) -> tuple[Draft, ...]:
-    genesis = Draft(
-        kind=GENESIS,
-        actor=actor,
-        payload={
-            "log_id": chain_id.agent_id,
-            "public_key": keys.newest.public.hex,
-            "tenant": str(chain_id.tenant_id),
-            "log_uuid": str(chain_id.log_uuid),
-        },
-    )
+    genesis = Draft(kind=GENESIS, actor=actor, payload=genesis_payload(chain_id, keys))
     if policy is None:
         return (genesis,)
     return (genesis, Draft(kind="policy", actor=actor, payload={"policy": policy.to_json()}))
