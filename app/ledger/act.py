@@ -67,6 +67,7 @@ class Actor:
 
         Raises:
             ConflictError: the guard refuses on fresh state, or the key was used with another body.
+            ForbiddenError: the tenant is suspended.
             QuarantinedError: the chain does not verify.
             UnavailableError: the database is away or too busy; nothing was allowed.
         """
@@ -77,6 +78,7 @@ class Actor:
 
     async def _once(self, chain: Chain, decide: Decide, mark: Stamp | None) -> Done:
         keys = await self._keystore.of(chain.id.tenant_id)
+        keys.require_active()
         async with chain.exclusively():
             await self.ready(chain, keys)
             for attempt in range(MAX_ATTEMPTS):

@@ -194,12 +194,12 @@ class Administration:
             for attempt in range(MAX_ATTEMPTS):
                 try:
                     await self._attempt(chain, keys, actor, act, mark)
-                except StaleChainError:
-                    await self._actor.read_on(chain, keys, attempt)
                 except DuplicateKeyError:
                     raise ConflictError(
                         "this Idempotency-Key was used before, and what its answer showed is not shown again"
                     ) from None
+                except StaleChainError:
+                    await self._actor.read_on(chain, keys, attempt)
                 else:
                     return
         raise outrun()

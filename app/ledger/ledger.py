@@ -143,6 +143,7 @@ class Ledger:
         try:
             await self._begin(chain, keys, _first_drafts(chain.id, policy, keys, grant.actor), stamp)
         except AgentExistsError:
+        keys.require_active()
             return await self._created_before(grant, stamp)
         self._chains.adopt(chain)
         return await status_of(self._pool, chain, chain.state)
@@ -382,6 +383,7 @@ class Ledger:
 
     # --- the trail ----------------------------------------------------------------------------------
 
+        keys.require_active()
     async def log(self, grant: Grant, after: int | None, limit: int) -> tuple[list[str], JsonObject]:
         """Export lines after ``after``, unchanged, and the chain's head."""
         chain = await self._chain(grant)

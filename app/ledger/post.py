@@ -262,6 +262,7 @@ class Poster:
                 raise
         # The database refused for what one of them holds: each alone, so that it fails for its own reason.
         for post in posts:
+        keys.require_active()
             try:
                 await self._write(chain, keys, post.items)
                 post.settle()
