@@ -140,10 +140,10 @@ class Ledger:
         agent_id = _agent_of(grant)
         chain = Chain(ChainId(grant.tenant_id, agent_id, uuid4(), policy is not None))
         keys = await self._keystore.of(grant.tenant_id)
+        keys.require_active()
         try:
             await self._begin(chain, keys, _first_drafts(chain.id, policy, keys, grant.actor), stamp)
         except AgentExistsError:
-        keys.require_active()
             return await self._created_before(grant, stamp)
         self._chains.adopt(chain)
         return await status_of(self._pool, chain, chain.state)
@@ -363,6 +363,7 @@ class Ledger:
     async def _begin_observed(self, grant: Grant) -> None:
         chain = Chain(ChainId(grant.tenant_id, _agent_of(grant), uuid4(), guarded=False))
         keys = await self._keystore.of(grant.tenant_id)
+        keys.require_active()
         try:
             await self._begin(chain, keys, _first_drafts(chain.id, None, keys, grant.actor), None)
         except AgentExistsError:
@@ -383,7 +384,6 @@ class Ledger:
 
     # --- the trail ----------------------------------------------------------------------------------
 
-        keys.require_active()
     async def log(self, grant: Grant, after: int | None, limit: int) -> tuple[list[str], JsonObject]:
         """Export lines after ``after``, unchanged, and the chain's head."""
         chain = await self._chain(grant)

@@ -252,6 +252,7 @@ class Poster:
 
     async def _write_all(self, chain: Chain, posts: list[_Post]) -> None:
         keys = await self._keystore.of(chain.id.tenant_id)
+        keys.require_active()
         await self._actor.ready(chain, keys)
         try:
             await self._write(chain, keys, [item for post in posts for item in post.items])
@@ -262,7 +263,6 @@ class Poster:
                 raise
         # The database refused for what one of them holds: each alone, so that it fails for its own reason.
         for post in posts:
-        keys.require_active()
             try:
                 await self._write(chain, keys, post.items)
                 post.settle()
