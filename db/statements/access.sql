@@ -43,8 +43,11 @@ SELECT coalesce((SELECT s.suspended FROM trails.tenant_suspensions AS s
                   WHERE s.tenant_id = $1 ORDER BY s.changed_at DESC LIMIT 1), false);
 
 -- name: suspend
--- A tenant is suspended, or goes on.
-INSERT INTO trails.tenant_suspensions (tenant_id, changed_at, suspended) VALUES ($1, $2, $3);
+-- A tenant is suspended, or goes on; always later than what was said of it before, whatever the clocks say.
+INSERT INTO trails.tenant_suspensions (tenant_id, changed_at, suspended)
+SELECT $1, greatest($2::timestamptz, max(s.changed_at) + interval '1 microsecond'), $3
+  FROM trails.tenant_suspensions AS s
+ WHERE s.tenant_id = $1;
 
 -- name: list_all_tenants
 -- Lets this transaction see the registry of tenants as a whole.
