@@ -253,8 +253,20 @@ sendings = Table(
     Column("node_id", Uuid, nullable=False),
     Column("log_uuid", Uuid, nullable=False),
     Column("seq", BigInteger, nullable=False),
+    Column("guarded", Boolean, nullable=False),
+    Column("tool", Text, nullable=True),
+    Column("status", Text, nullable=True),
     PrimaryKeyConstraint("tenant_id", "session_id", "node_id", "log_uuid", "seq", name="sendings_pkey"),
     CheckConstraint("seq >= 0", name="sendings_seq_range"),
+    Index(
+        "sendings_guarded",
+        "tenant_id",
+        "session_id",
+        "node_id",
+        "log_uuid",
+        "seq",
+        postgresql_where=text("guarded"),
+    ),
 )
 """Which records of a session hold a node: an index and no evidence, written by a trigger of the trail."""
 
