@@ -104,7 +104,7 @@ async def append(
     Raises:
         StaleChainError: a ``seq`` is taken, or its predecessor is missing.
         DuplicateKeyError: an idempotency key stands in its chain already.
-        DuplicateSpanError: one of ``spans`` is on record already.
+        DuplicateSpanError: its chain holds one of ``spans`` already.
         AgentExistsError: the id of one of ``chains`` is taken (which one is known if there is one only).
         UnavailableError: nothing is known to be written; read before deciding again.
     """
@@ -115,7 +115,7 @@ async def append(
     statement = _TRAIL["append"]
     if chains or spans:
         statement = _TRAIL["append_with_index"]
-        in_order = sorted(spans, key=lambda row: (row.tenant_id.int, row.trace_id, row.span_id))
+        in_order = sorted(spans, key=_span_order)
         arguments += [*_columns(chains, ChainRow), *_columns(in_order, SpanRow)]
     with translate(chains[0].agent_id if len(chains) == 1 else ""):
         await source.execute(statement, *arguments)
@@ -172,20 +172,45 @@ async def by_idempotency_keys(
 
 
 async def span_rows(
-    source: Pool | Connection, tenant_id: UUID, keys: Sequence[tuple[bytes, bytes]]
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, keys: Sequence[tuple[bytes, bytes]]
 ) -> list[SpanRow]:
-    """What the index says of these spans (trace id, span id); one that is not on record is left out."""
+    """What the index says of spans (trace id, span id) in one chain; one that is not there is left out."""
     columns = [[trace_id for trace_id, _ in keys], [span_id for _, span_id in keys]]
-    rows = await _fetch(source, tenant_id, _TRAIL["span_rows"], tenant_id, *columns)
+    rows = await _fetch(source, tenant_id, _TRAIL["span_rows"], tenant_id, log_uuid, *columns)
     return [SpanRow(*row) for row in rows]
 
 
 async def rows_of(
-    source: Pool | Connection, tenant_id: UUID, places: Sequence[tuple[UUID, int]]
+    source: Pool | Connection,
+    tenant_id: UUID,
+    places: Sequence[tuple[UUID, int]],
+    *,
+    most_bytes: int | None = None,
 ) -> list[TrailRow]:
-    """The records at these places (chain, ``seq``) of any chains of a tenant; missing ones are left out."""
+    """The records at these places (chain, ``seq``) of any chains of a tenant; missing ones are left out.
+
+    They come in the order asked for. With ``most_bytes`` they end with the one whose text reaches so many.
+    """
     columns = [[log_uuid for log_uuid, _ in places], [seq for _, seq in places]]
-    return await _trail_rows(source, tenant_id, _TRAIL["rows_of"], tenant_id, *columns)
+    return await _trail_rows(source, tenant_id, _TRAIL["rows_of"], tenant_id, *columns, most_bytes)
+
+
+async def each_of(
+    source: Pool | Connection, tenant_id: UUID, places: Sequence[tuple[UUID, int]], most_bytes: int
+) -> AsyncIterator[list[TrailRow]]:
+    """The same, of places that differ, in lists of about ``most_bytes`` of text: one record more at most.
+
+    With a pool, each list is a transaction of its own: no transaction stays open while the caller works.
+    """
+    following = {place: number + 1 for number, place in enumerate(places)}
+    begin = 0
+    while begin < len(places):
+        asked = places[begin : begin + CHUNK]
+        rows = await rows_of(source, tenant_id, asked, most_bytes=most_bytes)
+        if rows:
+            yield rows
+        # Those before the last row that did not come are not there; of those behind it nothing is known yet.
+        begin = following[rows[-1].log_uuid, rows[-1].seq] if rows else begin + len(asked)
 
 
 async def by_idempotency(
@@ -279,6 +304,10 @@ async def _trail_rows(
 
 def _sorted(rows: Sequence[TrailRow]) -> list[TrailRow]:
     return sorted(rows, key=lambda row: (row.tenant_id.int, row.log_uuid.int, row.seq))
+
+
+def _span_order(row: SpanRow) -> tuple[int, bytes, bytes, int]:
+    return row.tenant_id.int, row.trace_id, row.span_id, row.log_uuid.int
 
 
 def _first(rows: list[TrailRow]) -> TrailRow | None:

@@ -3,12 +3,15 @@
 A client and a server that both trace the same call export by themselves. When the outer span is on record,
 the inner one is marked before it is stored. When the inner one came first, the service sends it again with
 the mark: a node sent again replaces the earlier one in views, and the first sending stays on record.
+
+Only what is in one chain, or what one key posted that is no agent's, is taken for the two ends of a call: no
+agent can make another one's call the inner end of its own, and so keep it out of the counts.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -18,26 +21,28 @@ from app.chain.record import Draft
 from app.errors import QuarantinedError, TrailsError
 from app.guard.kinds import TRACE
 from app.ledger.idempotency import Stamp
-from app.ledger.post import Entry, Receipt
+from app.ledger.post import MAX_TOGETHER, Entry
 from app.principal import Permission, Principal, grant
 from app.trace.otlp.fragments import AgentSpans, SpanFragment, TextNode
-from app.trace.otlp.nesting import NESTED_IN, is_same_call, mark_value, passes_on
+from app.trace.otlp.nesting import NESTED_IN, End, end_of, is_inner_end, mark, mark_of, nearest
 from app.trace.otlp.node import node_text
-from app.trace.span_key import SpanKey
+from app.trace.span_key import SpanKey, span_key
 from db.spans import Below
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from app.chain.strict import JsonObject, JsonValue
+    from app.chain.strict import JsonObject
     from app.ledger.ledger import Ledger
-    from app.ledger.on_record import OnRecord
+    from app.ledger.on_record import Call
 
 MAX_STEPS: Final = 4
 """Parents that are looked up one after the other: the transport's own spans may stand between the ends."""
 
 SKEW: Final = timedelta(minutes=5)
 """How far the clocks of two machines may be apart for their spans to be looked for together."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BothEnds:
@@ -47,20 +52,16 @@ class BothEnds:
         self._ledger = ledger
         self._principal = principal
         self._grant = grant(principal, Permission.POST, agent_id)
+        # Beyond the agent's own chain counts what this very key posted, unless it speaks for one agent.
+        is_agents = principal.agent_id is not None or principal.name == agent_id
+        self._actor = None if is_agents else principal.name
 
     async def marked(self, spans: AgentSpans) -> AgentSpans:
         """The same with the calls marked whose outer end is on record already."""
-        own = {item.key for fragment in spans.fragments for item in fragment.nodes}
-        open_ends = {
-            item.key: parent
-            for fragment in spans.fragments
-            for item in fragment.nodes
-            if _is_open(item) and (parent := _parent_key(item.node.value)) is not None and parent not in own
-        }
+        open_ends = _open_ends(spans)
         if not open_ends:
             return spans
-        nodes = await self._parents_of(open_ends)
-        outer = {key: node for key, node in nodes.items() if node is not None}
+        outer = await self._outer_ends(open_ends)
         if not outer:
             return spans
         fragments = [
@@ -69,133 +70,128 @@ class BothEnds:
         ]
         return msgspec.structs.replace(spans, fragments=fragments)
 
-    async def _parents_of(self, open_ends: Mapping[SpanKey, SpanKey]) -> dict[SpanKey, JsonObject | None]:
-        """For each span the nearest node above it that is more than transport, as far as it is on record."""
-        found: dict[SpanKey, JsonObject | None] = {}
+    async def _outer_ends(self, open_ends: Mapping[SpanKey, SpanKey]) -> dict[SpanKey, End]:
+        """For each span the nearest one above it that is more than transport, as far as it is on record."""
+        found: dict[SpanKey, End] = {}
         looking = dict(open_ends)
         for _ in range(MAX_STEPS):
             if not looking:
                 break
-            on_record = await self._on_record(set(looking.values()))
-            above = {key: _node_in(place, key) for key, place in on_record.items()}
+            above = await self._on_record(set(looking.values()))
             following: dict[SpanKey, SpanKey] = {}
             for inner, parent in looking.items():
-                node = above.get(parent)
-                if node is not None and passes_on(node) and (further := _parent_key(node)) is not None:
-                    following[inner] = further
-                else:
-                    found[inner] = node
+                end = above.get(parent)
+                if end is None:
+                    continue
+                if not end.is_transport:
+                    found[inner] = end
+                elif end.parent is not None:
+                    following[inner] = end.parent
             looking = following
         return found
 
-    async def _on_record(self, keys: set[SpanKey]) -> dict[SpanKey, OnRecord]:
+    async def _on_record(self, keys: set[SpanKey]) -> dict[SpanKey, End]:
         try:
-            return await self._ledger.spans_on_record(self._grant, list(keys))
+            return await self._ledger.ends_on_record(self._grant, keys, self._actor)
         except QuarantinedError:
             return {}  # what does not verify says nothing, and is no reason to refuse a sound span
 
-    async def mark_earlier(self, fragments: Sequence[SpanFragment], receipts: Sequence[Receipt]) -> None:
-        """Sends the inner ends again, marked, that were on record before their outer ends."""
-        outer = {
-            item.node.value["node_id"]: item.node
-            for fragment in fragments
-            for item in fragment.nodes
-            if item.node.is_tool_call
-        }
+    async def mark_earlier(self, fragments: Sequence[SpanFragment], written: Sequence[int]) -> None:
+        """Sends the inner ends again, marked, that were on record before their outer ends.
+
+        Args:
+            fragments: of the request; what they hold is on record.
+            written: ``seq`` of the records that this request has written itself.
+        """
+        outer = _outer_calls(fragments)
         if not outer:
             return
         wanted = Below(
-            parent_ids=[str(node_id) for node_id in outer],
-            trace_ids=[*{bytes.fromhex(node.trace_id) for node in outer.values()}],
-            since=min(_start(node.value) for node in outer.values()) - SKEW,
-            agent_id=self._grant.agent_id or "",
-            written=[receipt.seq for receipt in receipts],
+            parent_ids=list(outer),
+            trace_ids=list({bytes.fromhex(item.node.trace_id) for item in outer.values()}),
+            since=min(_start(item.node.value) for item in outer.values()) - SKEW,
+            written=written,
         )
+        ends = {node_id: end_of(item.node.value) for node_id, item in outer.items()}
+
+        def is_wanted(node: JsonObject) -> bool:
+            above = ends.get(str(node.get("parent_id")))
+            return above is not None and mark_of(node) is None and is_inner_end(end_of(node), above)
+
         try:
-            places = await self._ledger.calls_below(self._grant, wanted)
+            async for calls in self._ledger.calls_below(self._grant, wanted, self._actor, is_wanted):
+                await self._send_again(calls)
         except QuarantinedError:
             return  # as above
-        inner: dict[tuple[str, JsonValue], tuple[OnRecord, JsonObject]] = {}
-        for place in places:
-            for node in _calls_in(place):
-                inner[place.agent_id, node["node_id"]] = (place, node)  # the latest sending comes last
-        for place, node in inner.values():
-            above = outer.get(node.get("parent_id"))
-            if above is not None and is_same_call(node, above.value) and not _is_marked(node):
-                await self._send_again(place, node, above.value)
 
-    async def _send_again(self, place: OnRecord, node: JsonObject, outer: JsonObject) -> None:
-        if self._principal.agent_id not in (None, place.agent_id):
-            return  # an agent's token does not write into another agent's chain
-        again = copy.deepcopy(node)
-        mark_value(again, str(outer["node_id"]))
-        payload: JsonObject = {
-            "session_id": place.record.payload["session_id"],
-            "total_nodes": 1,
-            "trace_tree": [again],
-        }
-        digest = hashlib.sha256(f"otlp/{NESTED_IN}\n{node['node_id']}".encode()).hexdigest()
-        given = grant(self._principal, Permission.POST, place.agent_id)
-        draft = Draft(kind=TRACE, payload=payload, actor=given.actor)
-        [result] = await self._ledger.post(given, [Entry(draft, Stamp(digest, digest))])
-        if isinstance(result, TrailsError):
-            raise result
+    async def _send_again(self, calls: Sequence[Call]) -> None:
+        by_agent: dict[str, list[Call]] = {}
+        for call in calls:
+            by_agent.setdefault(call.agent_id, []).append(call)
+        for agent_id, own in by_agent.items():
+            given = grant(self._principal, Permission.POST, agent_id)
+            for part in _parts(own):
+                results = await self._ledger.post(given, [_again(call, given.actor) for call in part])
+                for result in results:
+                    if isinstance(result, TrailsError):
+                        raise result
+
+
+def _open_ends(spans: AgentSpans) -> dict[SpanKey, SpanKey]:
+    """The calls whose next span above, beyond a transport's, is not in the request, and that span."""
+    calls = [item for item in _items(spans.fragments) if _is_open(item)]
+    if not calls:
+        return {}
+    places = {(item.node.trace_id, item.node.span_id): item.node.value for item in _items(spans.fragments)}
+    found: dict[SpanKey, SpanKey] = {}
+    for item in calls:
+        above = nearest(item.node.value, places)
+        key = span_key(*above) if isinstance(above, tuple) else None
+        if key is not None:
+            found[item.key] = key
+    return found
+
+
+def _outer_calls(fragments: Sequence[SpanFragment]) -> dict[str, TextNode]:
+    """The calls, by node id, that no other one of the request is known to be the inner end of."""
+    calls = {str(item.node.value["node_id"]): item for item in _items(fragments) if item.node.is_tool_call}
+    paired = {mark_of(item.node.value) for item in calls.values()}
+    return {node_id: item for node_id, item in calls.items() if node_id not in paired}
+
+
+def _items(fragments: Sequence[SpanFragment]) -> Iterator[TextNode]:
+    return (item for fragment in fragments for item in fragment.nodes)
 
 
 def _is_open(item: TextNode) -> bool:
-    return item.node.is_tool_call and not _is_marked(item.node.value)
+    return item.node.is_tool_call and mark_of(item.node.value) is None
 
 
-def _is_marked(node: JsonValue) -> bool:
-    return _member(_member(node, "metadata"), NESTED_IN) is not None
-
-
-def _marked(item: TextNode, outer: Mapping[SpanKey, JsonObject]) -> TextNode:
-    node = outer.get(item.key)
-    if node is None or not is_same_call(item.node.value, node):
+def _marked(item: TextNode, outer: Mapping[SpanKey, End]) -> TextNode:
+    end = outer.get(item.key)
+    if end is None or not is_inner_end(end_of(item.node.value), end):
         return item
-    mark_value(item.node.value, str(node["node_id"]))
+    mark(item.node.value, end.node_id)
     return TextNode(item.node, node_text(item.node), item.key)
 
 
-def _node_in(place: OnRecord, key: SpanKey) -> JsonObject | None:
-    tree = place.record.payload.get("trace_tree")
-    wanted = (key.trace_id.hex(), key.span_id.hex())
-    for node in tree if isinstance(tree, list) else ():
-        otel = _member(_member(node, "metadata"), "otel")
-        if isinstance(node, dict) and (_member(otel, "trace_id"), _member(otel, "span_id")) == wanted:
-            return node
-    return None
+def _parts(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    return (calls[start : start + MAX_TOGETHER] for start in range(0, len(calls), MAX_TOGETHER))
 
 
-def _calls_in(place: OnRecord) -> list[JsonObject]:
-    tree = place.record.payload.get("trace_tree")
-    return [
-        node
-        for node in (tree if isinstance(tree, list) else ())
-        if isinstance(node, dict) and _member(_member(node, "metadata"), "otel") is not None
-    ]
-
-
-def _parent_key(node: JsonValue) -> SpanKey | None:
-    otel = _member(_member(node, "metadata"), "otel")
-    trace_id, parent = _member(otel, "trace_id"), _member(otel, "parent_span_id")
-    if not isinstance(trace_id, str) or not isinstance(parent, str) or not parent:
-        return None
-    return SpanKey(bytes.fromhex(trace_id), bytes.fromhex(parent))
+def _again(call: Call, actor: str) -> Entry:
+    """The node once more, with its mark; under a stamp, so that it is sent again once."""
+    mark(call.node, str(call.node["parent_id"]))
+    payload: JsonObject = {"session_id": call.session_id, "total_nodes": 1, "trace_tree": [call.node]}
+    digest = hashlib.sha256(f"otlp/{NESTED_IN}\n{call.node['node_id']}".encode()).hexdigest()
+    return Entry(Draft(kind=TRACE, payload=payload, actor=actor), Stamp(digest, digest))
 
 
 def _start(node: JsonObject) -> datetime:
     """When a span began; the epoch where that is unknown or beyond what a table holds."""
-    nanos = str(_member(_member(node, "metadata"), "start_time_unix_nano"))
+    metadata = node.get("metadata")
+    nanos = metadata.get("start_time_unix_nano") if isinstance(metadata, dict) else 0
     try:
-        return _EPOCH + max(timedelta(microseconds=int(nanos) // 1_000), SKEW)
+        return _EPOCH + max(timedelta(microseconds=int(str(nanos)) // 1_000), SKEW)
     except OverflowError:
         return _EPOCH + SKEW
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _member(value: JsonValue, name: str) -> JsonValue:
-    return value.get(name) if isinstance(value, dict) else None

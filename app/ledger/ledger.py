@@ -7,7 +7,7 @@ Each method takes a ``Grant``: proof of who is asking, for which tenant, and tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Self
 from uuid import UUID, uuid4
 
@@ -27,7 +27,7 @@ from app.ledger.inspect import first_failure, inspect_chain
 from app.ledger.key_ring import KeyRing
 from app.ledger.keystore import Keystore
 from app.ledger.mirror import registry_row, row_of
-from app.ledger.on_record import calls_below, spans_on_record
+from app.ledger.on_record import SpanReader
 from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
@@ -35,6 +35,7 @@ from app.ledger.replay import Done, recall
 from app.ledger.sessions import Sessions
 from app.principal import ADMINISTRATION
 from db.schema import DEFAULT_TENANT_ID
+from db.spans import Sight
 
 if TYPE_CHECKING:
     from app.chain.strict import JsonObject
@@ -45,10 +46,11 @@ if TYPE_CHECKING:
     from app.ledger.clock import Clock
     from app.ledger.idempotency import Stamp
     from app.ledger.keystore import TenantKeys
-    from app.ledger.on_record import OnRecord
+    from app.ledger.on_record import Call, Held
     from app.ledger.post import Entry, Receipt
     from app.ledger.sessions import NodeCursor, SessionQuery
     from app.principal import Grant, Principal
+    from app.trace.otlp.nesting import End
     from app.trace.span_key import SpanKey
     from db.pool import Pool
     from db.spans import Below
@@ -77,6 +79,7 @@ class Ledger:
         self.administration = Administration(
             pool, self._chains, self._keystore, actor=self._actor, clock=clock, mint=mint
         )
+        self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore)
         self._poster = Poster(pool, self._committer, self._keystore, self._actor, clock)
 
@@ -335,23 +338,38 @@ class Ledger:
         """
         return await self._poster.post(await self._chain(grant), entries, whole=whole)
 
-    async def spans_on_record(self, grant: Grant, keys: Sequence[SpanKey]) -> dict[SpanKey, OnRecord]:
-        """Those of the spans that are on record in the grant's tenant, each with the record that holds it.
+    async def spans_on_record(self, grant: Grant, keys: Collection[SpanKey]) -> dict[SpanKey, Held]:
+        """Those of the spans that the agent's chain holds, each with its record and the hash of its content.
 
         Raises:
             QuarantinedError: the index names a record that does not verify or does not hold the span.
         """
         signing = await self._keystore.of(grant.tenant_id)
-        return await spans_on_record(self._pool, self._chains, signing, grant.tenant_id, keys)
+        return await self._spans.held(signing, await self._chain(grant), keys)
 
-    async def calls_below(self, grant: Grant, wanted: Below) -> list[OnRecord]:
-        """Trace records of the grant's tenant that hold a tool call right below one of some nodes.
+    async def ends_on_record(
+        self, grant: Grant, keys: Collection[SpanKey], actor: str | None
+    ) -> dict[SpanKey, End]:
+        """Those of the spans that are on record in the agent's chain, or in others in records of ``actor``.
 
         Raises:
-            QuarantinedError: one of them does not verify.
+            QuarantinedError: one of the records does not verify.
         """
         signing = await self._keystore.of(grant.tenant_id)
-        return await calls_below(self._pool, self._chains, signing, grant.tenant_id, wanted)
+        return await self._spans.ends(signing, Sight((await self._chain(grant)).id.log_uuid, actor), keys)
+
+    async def calls_below(
+        self, grant: Grant, wanted: Below, actor: str | None, is_wanted: Callable[[JsonObject], bool]
+    ) -> AsyncIterator[list[Call]]:
+        """Tool calls right below one of some nodes, of the agent's chain or of records of ``actor``.
+
+        Raises:
+            QuarantinedError: one of the records does not verify.
+        """
+        signing = await self._keystore.of(grant.tenant_id)
+        sight = Sight((await self._chain(grant)).id.log_uuid, actor)
+        async for calls in self._spans.calls_below(signing, wanted, sight, is_wanted):
+            yield calls
 
     async def observed(self, grant: Grant) -> None:
         """Begins the chain of the grant's agent, without a guard, unless the agent exists."""

@@ -1,9 +1,9 @@
 """Spans on record: what one OTLP request holds is posted, each span once, whatever is delivered again.
 
 Delivery is at least once: after any doubt the same spans come again, in the same request or in others, to
-this process or to another. A span's identity is (tenant, trace id, span id), kept unique by the table, and
-the hash of its content. The same again is left out; other content under the same id is recorded as a
-conflict, whole. An answer means that everything is committed.
+this process or to another. A span's identity is (chain, trace id, span id), kept unique by the table, and the
+hash of its content. The same again is left out; other content under the same id is recorded as a conflict,
+whole. What stands in another agent's chain is another node. An answer means that everything is committed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from app.trace.otlp.fragments import (
     conflict_event,
     rejection_event,
 )
-from app.trace.otlp.node import content_hash, node_hashes
+from app.trace.otlp.node import content_hash
 from app.trace.otlp.span import Rejected
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from app.chain.strict import JsonObject
     from app.ledger.ledger import Ledger
-    from app.ledger.on_record import OnRecord
+    from app.ledger.on_record import Held
     from app.trace.span_key import SpanKey
 
 AGENTS_AT_ONCE: Final = 8
@@ -92,7 +92,7 @@ async def record_spans(
             ends = BothEnds(ledger, principal, agent_id)
             recording = _Recording(ledger, given)
             recorded = await recording.run(await ends.marked(spans), request_digest)
-            await ends.mark_earlier(spans.fragments, recording.receipts)
+            await ends.mark_earlier(spans.fragments, recording.written)
             return recorded
 
     # Each agent's spans are tried, whatever goes wrong with another's: the next delivery then has fewer left.
@@ -111,7 +111,8 @@ class _Recording:
     def __init__(self, ledger: Ledger, given: Grant) -> None:
         self._ledger = ledger
         self._grant = given
-        self.receipts: list[Receipt] = []
+        self.written: list[int] = []
+        self._receipts: list[Receipt] = []
         self._events: list[Entry] = []
         self._rejected: list[Rejected] = []
         self._stored = self._known = self._conflicts = 0
@@ -130,7 +131,7 @@ class _Recording:
             self._events.append(self._event(payload, request_digest))
         await self._post_events()
         agent_id = self._grant.agent_id or ""
-        last = max(self.receipts, key=lambda receipt: receipt.seq, default=None)
+        last = max(self._receipts, key=lambda receipt: receipt.seq, default=None)
         return Recorded(agent_id, last, self._stored, self._known, self._conflicts, tuple(self._rejected))
 
     async def _post(self, fragments: Sequence[SpanFragment]) -> list[SpanFragment]:
@@ -147,7 +148,8 @@ class _Recording:
         known: set[SpanKey] = set()
         for fragment, result in zip(fragments, results, strict=True):
             if isinstance(result, Receipt):
-                self.receipts.append(result)
+                self._receipts.append(result)
+                self.written.append(result.seq)
                 self._stored += len(fragment.nodes)
             elif isinstance(result, SpansOnRecordError):
                 overlapping.append(fragment)
@@ -162,28 +164,27 @@ class _Recording:
 
     async def _without_known(self, fragments: list[SpanFragment], known: set[SpanKey]) -> list[SpanFragment]:
         """Settles the spans that are on record; returns what is left of the fragments."""
-        found = await self._ledger.spans_on_record(self._grant, list(known))
+        found = await self._ledger.spans_on_record(self._grant, known)
         if len(found) < len(known):
             missing = len(known) - len(found)
             raise UnavailableError(f"{missing} spans are on record and cannot be read yet; try again")
         again = [item for fragment in fragments for item in fragment.nodes if item.key in found]
         # Hashing what may be many megabytes lets the event loop work meanwhile.
-        hashes = await asyncio.to_thread(_hashes, again, found)
-        for item, (first, later) in zip(again, hashes, strict=True):
-            self._settle(item, found[item.key], later, is_same=first == later)
+        hashes = await asyncio.to_thread(lambda: [content_hash(item.node.value) for item in again])
+        for item, content in zip(again, hashes, strict=True):
+            self._settle(item, found[item.key], content)
         rests = (fragment.without(frozenset(found)) for fragment in fragments)
         return [rest for rest in rests if rest is not None]
 
-    def _settle(self, item: TextNode, place: OnRecord, content: str | None, *, is_same: bool) -> None:
+    def _settle(self, item: TextNode, held: Held, content: str | None) -> None:
         """A span that is on record: nothing to store when it is the same, else a conflict to be recorded."""
-        if is_same:
+        if content == held.content:
             self._known += 1
-            if place.agent_id == self._grant.agent_id:
-                record = place.record
-                self.receipts.append(Receipt(place.agent_id, record.seq, record.hash, record.timestamp))
+            self._receipts.append(held.receipt)
             return
         self._conflicts += 1
-        payload = conflict_event(item.node, place.agent_id, place.record.seq, place.record.hash)
+        at = held.receipt
+        payload = conflict_event(item.node, {"agent_id": at.agent_id, "seq": at.seq, "hash": at.hash})
         self._events.append(self._event(payload, f"{item.node.trace_id}{item.node.span_id}{content}"))
 
     def _apart(self, fragment: SpanFragment, error: BadRequestError) -> list[SpanFragment]:
@@ -200,7 +201,7 @@ class _Recording:
         for result in await self._ledger.post(self._grant, self._events):
             if isinstance(result, TrailsError):
                 raise result
-            self.receipts.append(result)
+            self._receipts.append(result)
 
     def _entry(self, fragment: SpanFragment) -> Entry:
         draft = Draft(
@@ -216,21 +217,6 @@ class _Recording:
         """An event that is recorded once, however often what it tells of comes again."""
         digest = hashlib.sha256(f"otlp/{payload['type']}\n{identity}".encode()).hexdigest()
         return Entry(Draft(kind=EVENT, payload=payload, actor=self._grant.actor), Stamp(digest, digest))
-
-
-def _hashes(
-    items: Sequence[TextNode], found: Mapping[SpanKey, OnRecord]
-) -> list[tuple[str | None, str | None]]:
-    """Content hash on record, and content hash as it came now, of each span."""
-    records = {id(place.record): place.record for place in found.values()}
-    on_record = {key: node_hashes(record.payload) for key, record in records.items()}
-    return [
-        (
-            on_record[id(found[item.key].record)].get((item.node.trace_id, item.node.span_id)),
-            content_hash(item.node.value),
-        )
-        for item in items
-    ]
 
 
 def _parts(fragments: Sequence[SpanFragment]) -> Iterator[list[SpanFragment]]:

@@ -75,7 +75,7 @@ class Entry(msgspec.Struct, frozen=True):
     Attributes:
         draft: what it says; of kind ``trace`` or ``event``.
         mark: idempotency stamp of this entry alone; with one seen before the first receipt is given again.
-        spans: the spans that the record holds; when one is on record already, nothing of it is stored.
+        spans: the spans that the record holds; when the chain holds one already, nothing of it is stored.
     """
 
     draft: Draft
@@ -102,7 +102,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class SpansOnRecordError(ConflictError):
-    """Some spans of an entry are on record already, so nothing of it was stored; ``known`` are those."""
+    """The chain holds some spans of an entry already, so nothing of it was stored; ``known`` are those."""
 
     code = "spans_on_record"
 
@@ -325,9 +325,9 @@ class Poster:
             item.result = _first_answer(chain, records[item.entry.mark.key], item.entry.mark)
 
     async def _find_spans(self, chain: Chain, items: Sequence[_Item]) -> None:
-        """Refuses items of which a span is on record."""
+        """Refuses items of which the chain holds a span."""
         keys = {(key.trace_id, key.span_id) for item in items for key in item.entry.spans}
-        rows = await db.ledger.span_rows(self._pool, chain.id.tenant_id, list(keys))
+        rows = await db.ledger.span_rows(self._pool, chain.id.tenant_id, chain.id.log_uuid, list(keys))
         known = {SpanKey(row.trace_id, row.span_id) for row in rows}
         for item in items:
             if found := tuple(key for key in item.entry.spans if key in known):

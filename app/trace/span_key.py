@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from app.chain.record import is_hex
@@ -18,22 +20,24 @@ class SpanKey(msgspec.Struct, frozen=True):
     span_id: bytes
 
 
-def span_keys(payload: JsonObject) -> frozenset[SpanKey]:
-    """The spans that the nodes of a payload's ``trace_tree`` were made of, as ``metadata.otel`` names them.
+def keyed_nodes(payload: JsonObject) -> Iterator[tuple[SpanKey, JsonObject]]:
+    """The nodes of a payload's ``trace_tree`` that were made of spans, as their ``metadata.otel`` names them.
 
     Args:
         payload: of any record; what is not lowercase hex of the right length names no span.
     """
     tree = payload.get("trace_tree")
-    if not isinstance(tree, list):
-        return frozenset()
-    return frozenset(key for node in tree if (key := _key(_member(_member(node, "metadata"), "otel"))))
+    for node in tree if isinstance(tree, list) else ():
+        otel = _member(_member(node, "metadata"), "otel")
+        key = span_key(_member(otel, "trace_id"), _member(otel, "span_id"))
+        if key is not None and isinstance(node, dict):
+            yield key, node
 
 
-def _key(otel: JsonValue) -> SpanKey | None:
-    trace_id = _bytes(_member(otel, "trace_id"), TRACE_ID_BYTES)
-    span_id = _bytes(_member(otel, "span_id"), SPAN_ID_BYTES)
-    return None if trace_id is None or span_id is None else SpanKey(trace_id, span_id)
+def span_key(trace_id: JsonValue, span_id: JsonValue) -> SpanKey | None:
+    """The span of two ids in lowercase hex; None for anything else."""
+    trace, span = _bytes(trace_id, TRACE_ID_BYTES), _bytes(span_id, SPAN_ID_BYTES)
+    return None if trace is None or span is None else SpanKey(trace, span)
 
 
 def _member(value: JsonValue, name: str) -> JsonValue:

@@ -1,26 +1,52 @@
--- name: calls_below
--- Trace records of some traces, since a moment, that hold a tool call right below one of these nodes; those that
--- the caller has just written itself ($5, $6) do not count. Nearly always there are no others, and no record is
--- looked at.
-WITH own AS MATERIALIZED (
-    SELECT a.log_uuid FROM trails.agents AS a WHERE a.tenant_id = $1 AND a.agent_id = $5
-), places AS MATERIALIZED (
-    SELECT DISTINCT s.log_uuid, s.seq
-      FROM trails.spans AS s
-     WHERE s.tenant_id = $1 AND s.trace_id = ANY ($2::bytea[])
-       AND NOT (s.seq = ANY ($6::bigint[]) AND s.log_uuid = (SELECT own.log_uuid FROM own))
+-- name: ends
+-- Where these spans stand: in the caller's own chain ($5), or in another in a record that the caller's key wrote
+-- ($6), which is not the agent's own. The tables are read for each row of the setting, so that row security is
+-- not asked before it is made.
+WITH tenant AS MATERIALIZED (
+    SELECT set_config('trails.tenants', $1, true) AS named
 )
-SELECT t.tenant_id, t.agent_id, t.log_uuid, t.seq, t.kind, t.actor, t.session_id, t.created_at,
-       t.prev_hash, t.hash, t.signature, t.key_id, t.idempotency_key, t.signed_text
-  FROM places AS p
+SELECT s.tenant_id, s.trace_id, s.span_id, s.log_uuid, s.seq
+  FROM tenant
  CROSS JOIN LATERAL (
-       SELECT * FROM trails.agent_audit_trails AS r
-        WHERE r.tenant_id = $1 AND r.log_uuid = p.log_uuid AND r.seq = p.seq
-       OFFSET 0) AS t
- WHERE t.created_at >= $3
-   AND jsonb_path_exists(
-           t.trace_data,
-           'lax $.trace_tree[*] ? (@.node_type == "TOOL_CALL" && @.parent_id == $parents[*])',
-           jsonb_build_object('parents', to_jsonb($4::text[])))
- ORDER BY t.log_uuid, t.seq
- LIMIT 200;
+       SELECT i.*
+         FROM unnest($3::bytea[], $4::bytea[]) AS k (trace_id, span_id)
+         JOIN trails.spans AS i
+           ON i.tenant_id = $2 AND i.trace_id = k.trace_id AND i.span_id = k.span_id
+        WHERE tenant.named IS NOT NULL
+          AND (i.log_uuid = $5
+               OR EXISTS (SELECT FROM trails.agent_audit_trails AS t
+                           WHERE t.tenant_id = $2 AND t.log_uuid = i.log_uuid AND t.seq = i.seq
+                             AND t.actor = $6 AND t.agent_id <> t.actor))
+       OFFSET 0) AS s
+ ORDER BY s.log_uuid, s.seq;
+
+-- name: calls_below
+-- Records of some traces, since a moment, that hold a tool call right below one of these nodes, as a span told of
+-- it; those that the caller has just written itself ($6) do not count. In sight are those of ends. Nearly always
+-- the trace has no others, and no record is looked at.
+WITH tenant AS MATERIALIZED (
+    SELECT set_config('trails.tenants', $1, true) AS named
+)
+SELECT b.log_uuid, b.seq
+  FROM tenant
+ CROSS JOIN LATERAL (
+       SELECT p.log_uuid, p.seq
+         FROM (SELECT DISTINCT s.log_uuid, s.seq
+                 FROM trails.spans AS s
+                WHERE s.tenant_id = $2 AND s.trace_id = ANY ($3::bytea[]) AND tenant.named IS NOT NULL
+                  AND CASE WHEN s.log_uuid = $7 THEN s.seq <> ALL ($6::bigint[])
+                           ELSE $8::text IS NOT NULL END) AS p
+        CROSS JOIN LATERAL (
+              SELECT r.created_at, r.actor, r.agent_id, r.trace_data -> 'trace_tree' AS tree
+                FROM trails.agent_audit_trails AS r
+               WHERE r.tenant_id = $2 AND r.log_uuid = p.log_uuid AND r.seq = p.seq
+              OFFSET 0) AS t
+        WHERE t.created_at >= $4
+          AND (p.log_uuid = $7 OR t.actor = $8 AND t.agent_id <> t.actor)
+          AND EXISTS (
+                  SELECT FROM jsonb_array_elements(CASE jsonb_typeof(t.tree) WHEN 'array' THEN t.tree END) AS n (node)
+                   WHERE n.node ->> 'node_type' = 'TOOL_CALL' AND n.node #> '{metadata,otel}' IS NOT NULL
+                     -- In a CASE it is looked up in a hash: a request and a record may have thousands each.
+                     AND CASE WHEN lower(n.node ->> 'parent_id') IN (SELECT unnest($5::text[])) THEN true END)
+        ORDER BY p.log_uuid, p.seq
+        LIMIT 200) AS b;

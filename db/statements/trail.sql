@@ -102,17 +102,24 @@ SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
  WHERE tenant_id = $1 AND log_uuid = $2 AND idempotency_key = ANY ($3::text[]);
 
 -- name: span_rows
--- Which of these spans are on record, and where.
+-- Which of these spans one chain holds, and where.
 SELECT s.tenant_id, s.trace_id, s.span_id, s.log_uuid, s.seq
-  FROM unnest($2::bytea[], $3::bytea[]) AS k (trace_id, span_id)
-  JOIN trails.spans AS s ON s.tenant_id = $1 AND s.trace_id = k.trace_id AND s.span_id = k.span_id;
+  FROM unnest($3::bytea[], $4::bytea[]) AS k (trace_id, span_id)
+  JOIN trails.spans AS s
+    ON s.tenant_id = $1 AND s.trace_id = k.trace_id AND s.span_id = k.span_id AND s.log_uuid = $2;
 
 -- name: rows_of
--- The records of several chains at their places: those that the index of spans names.
-SELECT t.tenant_id, t.agent_id, t.log_uuid, t.seq, t.kind, t.actor, t.session_id, t.created_at,
-       t.prev_hash, t.hash, t.signature, t.key_id, t.idempotency_key, t.signed_text
-  FROM unnest($2::uuid[], $3::bigint[]) AS p (log_uuid, seq)
-  JOIN trails.agent_audit_trails AS t ON t.tenant_id = $1 AND t.log_uuid = p.log_uuid AND t.seq = p.seq;
+-- The records of several chains at their places, in the order asked for: those that the index of spans names.
+-- With $4 they end with the one that reaches so many bytes; the length of a text is known without reading it.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM (SELECT t.*, p.place,
+               sum(octet_length(t.signed_text)) OVER (ORDER BY p.place) - octet_length(t.signed_text) AS before
+          FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS p (log_uuid, seq, place)
+          JOIN trails.agent_audit_trails AS t
+            ON t.tenant_id = $1 AND t.log_uuid = p.log_uuid AND t.seq = p.seq) AS measured
+ WHERE $4::bigint IS NULL OR before < $4
+ ORDER BY place;
 
 -- name: action_rows
 -- The records of one action, without those of asks that joined it; the kinds are those of trail_actions.

@@ -24,7 +24,7 @@ from app.guard.state import GuardState, fold
 from app.ledger import Ledger
 from app.ledger.idempotency import Stamp, stamp
 from app.ledger.mirror import row_of
-from app.ledger.on_record import OnRecord
+from app.ledger.on_record import Held
 from app.ledger.post import Entry, SpanKey
 from app.principal import Grant, Permission, Principal, Role, grant
 from db.ledger import SpanRow, TrailRow
@@ -138,7 +138,7 @@ class Caller:
         """Posts all at once; receipts and errors in the order given."""
         return list(await self.ledger.post(self.may(Permission.POST), entries, whole=whole))
 
-    async def on_record(self, *keys: SpanKey) -> dict[SpanKey, OnRecord]:
+    async def on_record(self, *keys: SpanKey) -> dict[SpanKey, Held]:
         return await self.ledger.spans_on_record(self.may(Permission.POST), keys)
 
     async def verify(self) -> Json:

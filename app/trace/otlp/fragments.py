@@ -116,22 +116,22 @@ def rejection_event(rejected: list[Rejected], request_digest: str) -> JsonObject
     return {"type": SPANS_REJECTED, "data": data}
 
 
-def conflict_event(later: SpanNode, agent_id: str, seq: int, record_hash: str) -> JsonObject:
+def conflict_event(later: SpanNode, first: JsonObject) -> JsonObject:
     """The payload of the event that keeps a span whose id is on record with other content.
+
+    It stands in the session of the span that it keeps.
 
     Args:
         later: the node that came second, kept whole here.
-        agent_id: in whose chain the first stands.
-        seq: of the record that holds the first.
-        record_hash: of that record.
+        first: where the first one stands: ``{agent_id, seq, hash}``, its record's.
     """
     data: JsonObject = {
         "trace_id": later.trace_id,
         "span_id": later.span_id,
-        "first": {"agent_id": agent_id, "seq": seq, "hash": record_hash},
+        "first": first,
         "node": later.value,
     }
-    return {"type": SPAN_CONFLICT, "data": data}
+    return {"session_id": later.session_id, "type": SPAN_CONFLICT, "data": data}
 
 
 def _agent(resource: JsonObject, agent_id: str | None) -> str:

@@ -138,17 +138,6 @@ def content_hash(node: JsonValue) -> str | None:
     return None if otel is None else hashlib.sha256(canonical(otel).encode()).hexdigest()
 
 
-def node_hashes(payload: JsonObject) -> dict[tuple[JsonValue, JsonValue], str]:
-    """``content_hash`` of each span in a record's fragment, by trace id and span id (lower-case hex)."""
-    tree = payload.get("trace_tree")
-    hashes: dict[tuple[JsonValue, JsonValue], str] = {}
-    for node in tree if isinstance(tree, list) else ():
-        otel, found = _otel_in(node), content_hash(node)
-        if otel is not None and found is not None:
-            hashes[otel.get("trace_id"), otel.get("span_id")] = found
-    return hashes
-
-
 def _otel_in(node: JsonValue) -> JsonObject | None:
     metadata = node.get("metadata") if isinstance(node, dict) else None
     otel = metadata.get("otel") if isinstance(metadata, dict) else None

@@ -1,14 +1,17 @@
-"""The index of spans: written with the records or not at all, once a tenant, never changed."""
+"""The index of spans: written with the records or not at all, once in a chain, never changed."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import asyncpg
+import msgspec
 import pytest
 
 import db.ledger
+import db.spans
 from app.errors import StaleChainError
 from db.errors import DuplicateSpanError
 from db.ledger import SpanRow, TrailRow
@@ -34,9 +37,13 @@ async def test_records_and_spans_are_one_statement_and_are_found_again(
     rows = [maker.row(), other.row(), maker.row()]
     entries = [span(number, rows[number % 3]) for number in (5, 2, 9, 0)]
     await db.ledger.append(pool, rows, spans=entries)
-    found = await db.ledger.span_rows(pool, tenant, keys(0, 1, 2, 5, 9))
+    for chain, held in ((maker, [0, 9]), (other, [])):
+        found = await db.ledger.span_rows(pool, tenant, chain.log_uuid, keys(0, 1, 9))
+        assert sorted(int.from_bytes(row.span_id) for row in found) == held
+    found = await db.ledger.span_rows(pool, tenant, maker.log_uuid, keys(0, 1, 2, 5, 9))
+    found += await db.ledger.span_rows(pool, tenant, other.log_uuid, keys(0, 1, 2, 5, 9))
     assert sorted(found, key=lambda row: row.span_id) == sorted(entries, key=lambda row: row.span_id)
-    assert await db.ledger.span_rows(pool, tenant, []) == []
+    assert await db.ledger.span_rows(pool, tenant, maker.log_uuid, []) == []
     written = await admin.fetch(
         "SELECT xmin::text FROM trails.spans UNION SELECT xmin::text FROM trails.agent_audit_trails"
         " WHERE seq > 2 OR agent_id = 'other' AND seq > 0"
@@ -50,8 +57,32 @@ async def test_records_of_several_chains_are_read_at_once(pool: Pool, maker: Mak
     await db.ledger.append(pool, rows)
     places = [(row.log_uuid, row.seq) for row in rows]
     found = await db.ledger.rows_of(pool, tenant, [*places, (uuid4(), 1), (maker.log_uuid, 99)])
-    assert sorted(found, key=lambda row: row.agent_id) == rows
+    assert found == rows
+    assert await db.ledger.rows_of(pool, tenant, places[::-1]) == rows[::-1]
     assert await db.ledger.rows_of(pool, await register_tenant(pool, "foreign"), places) == []
+
+
+async def test_records_are_read_in_parts_of_bounded_size(
+    pool: Pool, maker: Maker, tenant: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await started_chain(pool, tenant, "other")
+    sizes = [10, 10, 3_000, 5_000, 10, 3_000, 10]
+    rows = [(maker, other)[n % 2].row(payload={"x": "x" * size}) for n, size in enumerate(sizes)]
+    await db.ledger.append(pool, rows)
+    places = [(row.log_uuid, row.seq) for row in rows]
+    gone = [(uuid4(), 1), (maker.log_uuid, 99)]
+    asked = [gone[0], *places[:3], gone[1], *places[3:], (uuid4(), 2)]
+
+    async def parts() -> list[list[int]]:
+        index = {place: number for number, place in enumerate(places)}
+        each = db.ledger.each_of(pool, tenant, asked, 4_000)
+        return [[index[row.log_uuid, row.seq] for row in part] async for part in each]
+
+    # A part ends with the record that reaches the bytes.
+    assert await parts() == [[0, 1, 2, 3], [4, 5, 6]]
+    monkeypatch.setattr(db.ledger, "CHUNK", 2)
+    assert [number for part in await parts() for number in part] == list(range(7))
+    assert [part async for part in db.ledger.each_of(pool, tenant, gone, 4_000)] == []
 
 
 async def test_a_chain_may_begin_with_spans(pool: Pool, tenant: UUID) -> None:
@@ -59,26 +90,29 @@ async def test_a_chain_may_begin_with_spans(pool: Pool, tenant: UUID) -> None:
     rows = new.rows(2)
     await db.ledger.append(pool, rows, chains=[new.chain], spans=[span(1, rows[1])])
     assert await db.ledger.chain(pool, tenant, "new") == new.chain
-    assert await db.ledger.span_rows(pool, tenant, keys(1)) == [span(1, rows[1])]
+    assert await db.ledger.span_rows(pool, tenant, new.log_uuid, keys(1)) == [span(1, rows[1])]
 
 
-async def test_a_span_is_recorded_once_in_a_tenant_and_a_second_time_leaves_nothing(
+async def test_a_span_is_recorded_once_in_a_chain_and_a_second_time_leaves_nothing(
     pool: Pool, admin: asyncpg.Connection, maker: Maker, tenant: UUID, other_tenant: UUID
 ) -> None:
     first = maker.row()
     await db.ledger.append(pool, [first], spans=[span(1, first)])
     before = await count(admin), await count(admin, "spans")
-    other = await started_chain(pool, tenant, "other")
-    second = other.row()
+    head = maker.head
+    second = maker.row()
     with pytest.raises(DuplicateSpanError):
         await db.ledger.append(pool, [second], spans=[span(2, second), span(1, second)])
-    assert (await count(admin), await count(admin, "spans")) == (before[0] + 1, before[1])
-    assert await db.ledger.span_rows(pool, tenant, keys(1, 2)) == [span(1, first)]
-    foreign = await started_chain(pool, other_tenant)
-    row = foreign.row()
-    await db.ledger.append(pool, [row], spans=[span(1, row)])
-    assert await db.ledger.span_rows(pool, other_tenant, keys(1)) == [span(1, row)]
-    assert await db.ledger.span_rows(pool, tenant, keys(1)) == [span(1, first)]
+    assert (await count(admin), await count(admin, "spans")) == before
+    maker.head = head
+    chains = [maker, await started_chain(pool, tenant, "other"), await started_chain(pool, other_tenant)]
+    for chain in chains[1:]:
+        row = chain.row()
+        await db.ledger.append(pool, [row], spans=[span(1, row)])
+        found = await db.ledger.span_rows(pool, row.tenant_id, chain.log_uuid, keys(1, 2))
+        assert found == [span(1, row)]
+    assert await db.ledger.span_rows(pool, tenant, maker.log_uuid, keys(1, 2)) == [span(1, first)]
+    assert await db.ledger.span_rows(pool, other_tenant, maker.log_uuid, keys(1, 2)) == []
 
 
 async def test_records_that_come_too_late_leave_no_span(
@@ -100,7 +134,7 @@ async def test_p18_writers_of_the_same_spans_in_opposite_order_do_not_deadlock(
     one, two, three = maker.row(), maker.row(), other.row()
     async with tenant_transaction(pool, tenant) as connection:
         await db.ledger.append(connection, [one], spans=[span(1, one)])
-        waiting = asyncio.create_task(db.ledger.append(pool, [three], spans=[span(2, three), span(1, three)]))
+        waiting = asyncio.create_task(db.ledger.append(pool, [three], spans=[span(2, two), span(1, one)]))
         async with asyncio.timeout(10):
             while not await admin.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
                 await asyncio.sleep(0.01)
@@ -158,7 +192,8 @@ async def test_lookups_use_the_keys_and_sessions_are_found_in_their_index_alone(
     rows = [
         maker.row("trace", {"session_id": str(UUID(int=number)), "trace_tree": []}) for number in range(300)
     ]
-    await db.ledger.append(pool, rows, spans=[span(row.seq, row) for row in rows])
+    of_traces = [msgspec.structs.replace(span(row.seq, row), trace_id=row.seq.to_bytes(16)) for row in rows]
+    await db.ledger.append(pool, rows, spans=of_traces)
     await admin.execute("VACUUM ANALYZE trails.agent_audit_trails")
     await admin.execute("VACUUM ANALYZE trails.spans")
     first = (
@@ -166,8 +201,13 @@ async def test_lookups_use_the_keys_and_sessions_are_found_in_their_index_alone(
         " WHERE tenant_id = $1 AND session_id = $2 ORDER BY created_at, log_uuid, seq LIMIT 1"
     )
     plans = [
-        (db.ledger._TRAIL["span_rows"], (tenant, [TRACE], [bytes(8)]), "spans_pkey"),
-        (db.ledger._TRAIL["rows_of"], (tenant, [maker.log_uuid], [7]), "trail_pkey"),
+        (db.ledger._TRAIL["span_rows"], (tenant, maker.log_uuid, [TRACE], [bytes(8)]), "spans_pkey"),
+        (db.ledger._TRAIL["rows_of"], (tenant, [maker.log_uuid], [7], None), "trail_pkey"),
+        (db.spans._SQL["ends"], _ends(tenant, maker), "spans_pkey"),
+        (db.spans._SQL["ends"], _ends(tenant, maker), "trail_pkey"),
+        (db.spans._SQL["calls_below"], _below(tenant, maker), "spans_pkey"),
+        (db.spans._SQL["calls_below"], _below(tenant, maker), "trail_pkey"),
+        (db.spans._SQL["calls_below"], _below(tenant, maker), "hashed SubPlan"),
         (first, (tenant, UUID(int=7)), "Index Only Scan using trail_sessions"),
     ]
     async with tenant_transaction(pool, tenant) as connection:
@@ -175,6 +215,15 @@ async def test_lookups_use_the_keys_and_sessions_are_found_in_their_index_alone(
             lines = await connection.fetch(f"EXPLAIN {_without_comment(statement)}", *arguments)
             plan = "\n".join(line[0] for line in lines)
             assert index in plan, plan
+
+
+def _ends(tenant: UUID, maker: Maker) -> tuple[object, ...]:
+    return str(tenant), tenant, [TRACE], [bytes(8)], maker.log_uuid, "operator"
+
+
+def _below(tenant: UUID, maker: Maker) -> tuple[object, ...]:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    return str(tenant), tenant, [TRACE], since, [str(UUID(int=1))], [1], maker.log_uuid, "operator"
 
 
 def _without_comment(statement: str) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Any, TypeAlias
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import msgspec
@@ -126,6 +126,7 @@ def test_other_content_under_the_same_id_is_a_conflict_on_record(operator: Clien
     seq, record_hash = first.receipts["svc"]
     for event in events:
         assert event["type"] == "span_conflict"
+        assert event["session_id"] == str(UUID(bytes=span.trace_id))
         assert event["data"]["first"]["hash"] in {record["hash"] for record in records(operator, "svc")}
         assert event["data"]["span_id"] == span.span_id.hex()
     later = [event["data"]["node"]["metadata"]["otel"]["attributes"] for event in events]
@@ -171,12 +172,64 @@ def test_an_agents_spans_are_its_own_whatever_they_name(operator: Client) -> Non
     assert records(operator, "mailer")[0]["actor"] == "mailer"
 
 
-def test_an_agent_is_not_told_where_another_agents_span_stands(operator: Client) -> None:
-    span = Sent()
+async def test_who_posts_another_agents_ids_first_takes_nothing_from_its_trail(
+    operator: Client, admin: Admin
+) -> None:
+    mallory, victim = operator.create("mallory", None), operator.create("victim", None)
+    root = Sent(name="run")
+    real = [tool("pay", root, code=2, attributes={"gen_ai.agent.id": "victim"}), tool("find", root)]
+    for span in real:
+        post(mallory, protobuf(msgspec.structs.replace(span, code=1, message="all is well")))
+    told = post(victim, protobuf(real[0]))
+    assert (told.rejected, told.message, list(told.receipts)) == (0, "", ["victim"])
+    by_exporter = msgspec.structs.replace(
+        real[1], attributes={**real[1].attributes, "gen_ai.agent.id": "victim"}
+    )
+    assert list(post(operator, protobuf(by_exporter)).receipts) == ["victim"]
+    for sender, span in ((victim, real[0]), (operator, by_exporter)):  # known where it stands
+        assert post(sender, protobuf(span)).receipts["victim"] is not None
+    rows = await admin.fetch("SELECT agent_id, tool, status FROM trails.tool_calls ORDER BY 1, 2")
+    assert [tuple(row) for row in rows] == [
+        ("mallory", "find", "success"),
+        ("mallory", "pay", "success"),
+        ("victim", "find", "success"),
+        ("victim", "pay", "failed"),
+    ]
+    failed = await admin.fetch("SELECT agent_id, tool FROM trails.failed_tool_calls")
+    assert [tuple(row) for row in failed] == [("victim", "pay")]
+    session = records(operator, "victim")[0]["payload"]["session_id"]
+    shown = operator.get(f"/v1/sessions/{session}").json["nodes"]
+    assert sorted((node["record"]["agent_id"], node["name"], node["conflict"]) for node in shown) == [
+        ("mallory", "find", True),
+        ("mallory", "pay", True),
+        ("victim", "find", True),
+        ("victim", "pay", True),
+    ]
+    for agent in ("mallory", "victim"):
+        assert not records(operator, agent, "event")
+    assert await admin.fetchval("SELECT count(*) FROM trails.spans") == 4
+
+
+def test_a_conflict_is_found_with_its_session(operator: Client) -> None:
+    span = Sent(attributes={"gen_ai.conversation.id": "talk"})
     post(operator, protobuf(span))
-    told = post(operator.create("mailer", None), protobuf(span))
-    assert (told.rejected, told.message, told.receipts) == (0, "", {})
-    assert nodes(operator, "mailer") == []
+    post(operator, protobuf(msgspec.structs.replace(span, name="other")))
+    [event] = records(operator, "svc", "event")
+    assert event["payload"]["session_id"] == records(operator, "svc")[0]["payload"]["session_id"]
+    assert event["payload"]["data"]["first"].keys() == {"agent_id", "seq", "hash"}
+
+
+def test_an_agents_name_on_the_resource_is_that_of_all_its_spans(operator: Client) -> None:
+    root = Sent(attributes={"gen_ai.agent.name": "poet"})
+    below = child(Sent(name="POST"), root)
+    post(operator, protobuf(root, below))
+    assert [len(nodes(operator, agent)) for agent in ("poet", "svc")] == [1, 1]
+    resource = {"service.name": "svc", "gen_ai.agent.name": "painter"}
+    # However they are batched: a span's agent is told from the span and its resource alone.
+    for batch in ([below], [root, below]):
+        post(operator, protobuf(*batch, resource=resource))
+    assert [node["name"] for node in nodes(operator, "painter")] == ["POST"]
+    assert len(nodes(operator, "poet")) == 1
 
 
 def test_agents_that_are_new_are_observed(operator: Client) -> None:
@@ -272,25 +325,39 @@ def test_a_logs_export_is_told_what_it_is(operator: Client) -> None:
 # --- one call, two spans ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["client first", "server first", "together"])
-async def test_a_call_seen_from_both_ends_counts_once(operator: Client, admin: Admin, order: str) -> None:
-    client = tool("search", attributes={"service.name": "client", "gen_ai.conversation.id": "talk"})
-    server = tool("search", client, kind=2, code=2, attributes={"service.name": "server"})
-    batches = {
+ORDERS = ["client first", "server first", "together"]
+
+
+def ordered(client: Sent, server: Sent, order: str) -> list[list[Sent]]:
+    """The deliveries of the two ends of a call."""
+    return {
         "client first": [[client], [server]],
         "server first": [[server], [client]],
         "together": [[server, client]],
     }[order]
+
+
+async def marks(admin: Admin) -> dict[str, str | None]:
+    """The mark of each agent's one call, as the views show it."""
+    rows = await admin.fetch("SELECT agent_id, metadata ->> 'nested_in' FROM trails.trace_nodes")
+    return dict(map(tuple, rows))
+
+
+@pytest.mark.parametrize("code", [0, 2])
+@pytest.mark.parametrize("order", ORDERS)
+async def test_a_call_seen_from_both_ends_counts_once(
+    operator: Client, admin: Admin, order: str, code: int
+) -> None:
+    talk = {"service.name": "client", "gen_ai.conversation.id": "talk"}
+    client = tool("search", code=code, attributes=talk)
+    server = tool("search", client, kind=2, code=code, attributes={"service.name": "server"})
     for _ in range(2):  # all of it once more changes nothing
-        for batch in batches:
+        for batch in ordered(client, server, order):
             post(operator, protobuf(*batch))
         calls = await admin.fetch("SELECT agent_id, tool, status FROM trails.tool_calls")
-        assert [tuple(call) for call in calls] == [("client", "search", "success")]
-        ends = await admin.fetch(
-            "SELECT agent_id, metadata ->> 'nested_in' FROM trails.trace_nodes ORDER BY 1"
-        )
+        assert [tuple(call) for call in calls] == [("client", "search", "failed" if code else "success")]
         outer = nodes(operator, "client")[0]["node_id"]
-        assert [tuple(end) for end in ends] == [("client", None), ("server", outer)]
+        assert await marks(admin) == {"client": None, "server": outer}
         # Marked before it is stored when that is possible, else sent again by the service.
         assert len(records(operator, "server")) == (2 if order == "server first" else 1)
     assert not records(operator, "server", "event")
@@ -301,6 +368,32 @@ async def test_a_call_seen_from_both_ends_counts_once(operator: Client, admin: A
     assert inner["conflict"] is False, "the mark is the service's own word"
 
 
+@pytest.mark.parametrize("order", ORDERS)
+async def test_a_failure_inside_a_call_that_did_not_fail_counts_beside_it(
+    operator: Client, admin: Admin, order: str
+) -> None:
+    client = tool("search", attributes={"service.name": "client"})
+    server = tool("search", client, code=2, attributes={"service.name": "server"})
+    for batch in ordered(client, server, order):
+        post(operator, protobuf(*batch))
+    assert await marks(admin) == {"client": None, "server": None}
+    rows = await admin.fetch("SELECT agent_id, status FROM trails.tool_calls ORDER BY 1")
+    assert [tuple(row) for row in rows] == [("client", "success"), ("server", "failed")]
+
+
+async def test_spans_of_the_transport_may_stand_between_the_deliveries(
+    operator: Client, admin: Admin
+) -> None:
+    client = tool("search", attributes={"service.name": "client"})
+    out = child(Sent(name="POST", kind=3, attributes={"service.name": "client"}), client)
+    into = child(Sent(name="POST", kind=2, attributes={"service.name": "server"}), out)
+    server = tool("search", into, attributes={"service.name": "server"})
+    for batch in ([out, client], [server, into]):
+        post(operator, protobuf(*batch))
+    rows = await admin.fetch("SELECT agent_id FROM trails.tool_calls")
+    assert [tuple(row) for row in rows] == [("client",)]
+
+
 async def test_calls_of_other_tools_across_requests_count_each(operator: Client, admin: Admin) -> None:
     outer = tool("delegate")
     inner = [tool("search", outer), tool("fetch", outer)]
@@ -309,13 +402,45 @@ async def test_calls_of_other_tools_across_requests_count_each(operator: Client,
     assert await admin.fetchval("SELECT count(*) FROM trails.tool_calls") == 3
 
 
-async def test_an_agent_never_writes_into_another_agents_chain(operator: Client, admin: Admin) -> None:
-    client = tool("search")
-    post(operator, protobuf(tool("search", client, attributes={"service.name": "server"})))
-    before = records(operator, "server")
-    post(operator.create("mailer", None), protobuf(client))
-    assert records(operator, "server") == before
-    assert await admin.fetchval("SELECT count(*) FROM trails.tool_calls") == 2
+@pytest.mark.parametrize("sender", ["token", "exporter"])
+@pytest.mark.parametrize("first", ["inner", "outer"])
+async def test_no_agents_call_becomes_the_inner_end_of_another_agents(
+    operator: Client, admin: Admin, first: str, sender: str
+) -> None:
+    """A call that fails under what another agent's token claims to be its outer end."""
+    mallory = operator.create("mallory", None)
+    poster = operator.create("victim", None) if sender == "token" else operator
+    outer = tool("pay", code=2)
+    inner = tool("pay", outer, code=2, attributes={"gen_ai.agent.id": "victim"})
+    deliveries = [(poster, inner), (mallory, outer)]
+    for client, span in deliveries if first == "inner" else deliveries[::-1]:
+        post(client, protobuf(span))
+    assert await marks(admin) == {"mallory": None, "victim": None}
+    assert len(records(operator, "victim")) == len(records(operator, "mallory")) == 1
+    assert await admin.fetchval("SELECT count(*) FROM trails.failed_tool_calls") == 2
+
+
+@pytest.mark.parametrize("order", ["client first", "server first"])
+async def test_both_ends_in_one_chain_are_found_whoever_posted_them(
+    operator: Client, admin: Admin, order: str
+) -> None:
+    agent = operator.create("svc", None)
+    outer, inner = tool("search"), tool("search")
+    inner = child(inner, outer)
+    for batch, client in zip(ordered(outer, inner, order), (agent, operator), strict=True):
+        post(client, protobuf(*batch))
+    assert await admin.fetchval("SELECT count(*) FROM trails.trace_nodes") == 2
+    assert await admin.fetchval("SELECT count(*) FROM trails.tool_calls") == 1
+
+
+async def test_many_inner_ends_are_sent_again_at_once(operator: Client, admin: Admin) -> None:
+    outer = tool("search", attributes={"service.name": "client"})
+    inner = [tool("search", outer, attributes={"service.name": f"server-{n % 2}"}) for n in range(1_200)]
+    post(operator, protobuf(*inner))
+    for _ in range(2):
+        post(operator, protobuf(outer))
+        assert await admin.fetchval("SELECT count(*) FROM trails.tool_calls") == 1
+        assert len(nodes(operator, "server-0")) == 2 * 600
 
 
 def test_a_spans_content_hash_is_that_of_what_is_on_record(operator: Client) -> None:

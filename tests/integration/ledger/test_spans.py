@@ -1,15 +1,18 @@
-"""Spans: each is recorded once in a tenant, whoever posts it; the index alone is not believed."""
+"""Spans: each is recorded once in a chain, whoever posts it; the index alone is not believed."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from app.chain.canonical import canonical
 from app.errors import QuarantinedError, UnavailableError
-from app.ledger import Ledger
+from app.ledger import Ledger, on_record
+from app.ledger.on_record import SpanReader
 from app.ledger.post import Receipt, SpansOnRecordError
 from app.principal import Permission
 from db.ledger import SpanRow
@@ -49,12 +52,12 @@ async def test_spans_are_on_record_with_their_record(agent: Caller, twin: Caller
     [second] = await other.post(spans(3))
     for caller in (agent, twin):
         found = await caller.on_record(span(1), span(2), span(3), span(4), span(1, trace=2))
-        assert {key: (held.agent_id, held.record.seq, held.record.hash) for key, held in found.items()} == {
-            span(1): ("agent-1", first.seq, first.hash),
-            span(2): ("agent-1", first.seq, first.hash),
-            span(3): ("other", second.seq, second.hash),
-        }
-        assert found[span(1)].record.payload["total_nodes"] == 2
+        assert {key: held.receipt for key, held in found.items()} == {span(1): first, span(2): first}
+        content = {"trace_id": span(1).trace_id.hex(), "span_id": span(1).span_id.hex()}
+        assert found[span(1)].content == hashlib.sha256(canonical(content).encode()).hexdigest()
+    assert {key: held.receipt for key, held in (await other.on_record(span(1), span(3))).items()} == {
+        span(3): second
+    }
     assert await agent.on_record() == {}
     assert await index(table) == [(1, 2), (2, 2), (3, 1)]
 
@@ -74,7 +77,7 @@ async def test_the_same_span_twice_in_one_post_counts_once(agent: Caller, table:
     assert await index(table) == [(1, 2), (2, 3)]
 
 
-async def test_the_same_spans_at_two_processes_and_two_chains_are_recorded_once(
+async def test_the_same_spans_at_two_processes_are_recorded_once_in_each_of_two_chains(
     agent: Caller, second_ledger: Ledger, table: Table
 ) -> None:
     other = Caller(agent.ledger, "other")
@@ -85,14 +88,16 @@ async def test_the_same_spans_at_two_processes_and_two_chains_are_recorded_once(
     )
     assert not [answer for answer in answers if isinstance(answer, Exception)]
     results = [result for answer in answers for result in answer]
-    [receipt] = [result for result in results if isinstance(result, Receipt)]
+    receipts = {result.agent_id: result for result in results if isinstance(result, Receipt)}
+    assert sum(isinstance(result, Receipt) for result in results) == len(receipts) == 2
     assert all(
         sorted(seq_of(result)) == [0, 1, 2, 3, 4] for result in results if not isinstance(result, Receipt)
     )
-    assert await index(table) == [(number, receipt.seq) for number in range(5)]
-    assert {held.record.hash for held in (await agent.on_record(*map(span, range(5)))).values()} == {
-        receipt.hash
-    }
+    seqs = sorted(receipt.seq for receipt in receipts.values())
+    assert await index(table) == [(number, seq) for number in range(5) for seq in seqs]
+    for caller in (agent, other):
+        found = await caller.on_record(*map(span, range(5)))
+        assert [held.receipt for held in found.values()] == [receipts[caller.agent]] * 5
 
 
 async def test_another_tenants_spans_are_its_own(agent: Caller) -> None:
@@ -103,7 +108,7 @@ async def test_another_tenants_spans_are_its_own(agent: Caller) -> None:
     await agent.post(spans(1))
     assert await foreign.on_record(span(1)) == {}
     [receipt] = await foreign.post(spans(1))
-    assert (await foreign.on_record(span(1)))[span(1)].record.hash == receipt.hash
+    assert (await foreign.on_record(span(1)))[span(1)].receipt == receipt
 
 
 async def test_records_and_their_spans_are_there_whole_or_not_at_all(
@@ -112,7 +117,8 @@ async def test_records_and_their_spans_are_there_whole_or_not_at_all(
     other = Caller(agent.ledger, "other")
     await other.observe()
     [row] = await next_rows(other, event())
-    claimed = SpanRow(row.tenant_id, span(2).trace_id, span(2).span_id, row.log_uuid, row.seq)
+    own = (await table.rows())[0]["log_uuid"]
+    claimed = SpanRow(row.tenant_id, span(2).trace_id, span(2).span_id, own, row.seq)
     async with holding(database.admin_url, [row], [claimed]) as blocker:
         waiting = asyncio.create_task(agent.post(spans(1), spans(2, 3)))  # its records are inserted already
         await table.until_waiting(1)
@@ -144,6 +150,35 @@ async def test_an_entry_that_no_record_bears_out_is_not_believed(agent: Caller, 
             await agent.on_record(span(1), span(number))
         assert [seq_of(answer) for answer in await agent.post(spans(number))] == [[number]]
     assert list(await agent.on_record(span(1))) == [span(1)]
+
+
+async def test_of_large_records_only_so_much_is_held_at_a_time(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    at_work = most = 0
+    picked = SpanReader._picked
+
+    async def watched(self: SpanReader, keys: Any, rows: Any, pick: Any) -> Any:
+        nonlocal at_work, most
+        read.append(sum(len(row.signed_text) for row in rows))
+        at_work += 1
+        most = max(most, at_work)
+        try:
+            return await picked(self, keys, rows, pick)
+        finally:
+            at_work -= 1
+
+    monkeypatch.setattr(on_record, "READ_BYTES", 200_000)
+    monkeypatch.setattr(SpanReader, "_picked", watched)
+    filling = "x" * 90_000
+    receipts = [(await agent.post(spans(number, filling=filling)))[0] for number in range(12)]
+    wanted = [span(number) for number in range(12)]
+    answers = await outcomes(*(agent.on_record(*wanted) for _ in range(5)))
+    assert [[answer[key].receipt for key in wanted] for answer in answers] == [receipts] * 5
+    assert len(read) == 5 * 12 / 3
+    assert max(read) < 300_000
+    assert most == on_record.READS_AT_ONCE
 
 
 async def test_a_record_that_does_not_verify_bears_nothing_out(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.trace.span_key import SpanKey, span_keys
+from app.trace.span_key import SpanKey, keyed_nodes
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -17,11 +17,14 @@ def tree(*otels: Any) -> dict[str, Any]:
 
 def test_every_node_names_its_span() -> None:
     other = {"trace_id": TRACE, "span_id": "00f067aa0ba902b7"}
-    found = span_keys(tree({"trace_id": TRACE, "span_id": SPAN}, other, other))
-    assert found == {
-        SpanKey(bytes.fromhex(TRACE), bytes.fromhex(SPAN)),
-        SpanKey(bytes.fromhex(TRACE), bytes.fromhex("00f067aa0ba902b7")),
-    }
+    payload = tree({"trace_id": TRACE, "span_id": SPAN}, other, other)
+    first, second, third = payload["trace_tree"]
+    key = SpanKey(bytes.fromhex(TRACE), bytes.fromhex("00f067aa0ba902b7"))
+    assert list(keyed_nodes(payload)) == [
+        (SpanKey(bytes.fromhex(TRACE), bytes.fromhex(SPAN)), first),
+        (key, second),
+        (key, third),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -41,4 +44,4 @@ def test_every_node_names_its_span() -> None:
     ],
 )
 def test_what_is_no_span_names_none(payload: dict[str, Any]) -> None:
-    assert span_keys(payload) == frozenset()
+    assert not list(keyed_nodes(payload))

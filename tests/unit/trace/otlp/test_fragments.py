@@ -106,7 +106,8 @@ def test_the_worst_span_allowed_is_within_the_limits_of_a_record(number: int) ->
     [fragment] = of_agent.fragments
     assert fragment.payload_text == canonical(fragment.payload)
     parse(fragment.payload_text.encode(), max_depth=RECORD_DEPTH - 1, max_string=RECORD_STRING)
-    event = conflict_event(fragment.nodes[0].node, "a", 1, "0" * 64)
+    event = conflict_event(fragment.nodes[0].node, {"agent_id": "a", "seq": 1, "hash": "0" * 64})
+    assert event["session_id"] == fragment.session_id
     parse(canonical(event).encode(), max_depth=RECORD_DEPTH - 1, max_string=RECORD_STRING)
 
 
@@ -165,6 +166,23 @@ def test_a_call_seen_from_both_ends_is_marked_at_its_inner_end() -> None:
     server = tool("search", client, kind=2, attributes={"service.name": "tools"})
     for order in ([client, server], [server, client]):
         assert nested(order) == [node_id(client) if span is server else None for span in order]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "is_marked"), [(0, 0, True), (2, 0, True), (2, 2, True), (0, 2, False)]
+)
+def test_a_failure_that_the_outer_end_does_not_know_of_is_not_marked(
+    outer: int, inner: int, is_marked: bool
+) -> None:
+    client = tool("search", code=outer)
+    assert nested([client, tool("search", client, code=inner)])[1] == (node_id(client) if is_marked else None)
+
+
+@pytest.mark.parametrize("prefix", ["", "metadata.", "gen_ai.", "traceloop.association.properties."])
+def test_no_sender_writes_a_mark_by_itself(prefix: str) -> None:
+    client = tool("delegate")
+    written = {f"{prefix}nested_in": node_id(client), "metadata": {"nested_in": node_id(client)}}
+    assert nested([client, tool("search", client, attributes=written)]) == [None, None]
 
 
 def test_spans_of_the_transport_may_stand_between() -> None:
