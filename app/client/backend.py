@@ -48,6 +48,7 @@ class Standing(msgspec.Struct, frozen=True):
     cost: int
     reason: Mapping[str, Any] | None = None
     """Why it was denied."""
+    tool: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -80,6 +81,9 @@ class Backend(Protocol):
 
     async def log_uuid(self) -> UUID:
         """The id of the agent's chain, from which the node ids of its actions follow."""
+
+    def how_to_approve(self, action_id: str) -> str:
+        """A sentence that tells a person how to approve an action."""
 
     def keep(self, outcome: Outcome) -> bool:
         """Keeps an outcome where it survives this process, to be sent later; False where that is nowhere."""

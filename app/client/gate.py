@@ -20,12 +20,11 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
-from app.chain.strict import JsonValue
+from app.chain.strict import JsonObject, JsonValue
 from app.client.backend import Backend, Outcome, Refusal
 from app.client.decisions import (
-    CLAIMED,
     UNAVAILABLE,
     Allowed,
     Decision,
@@ -34,18 +33,25 @@ from app.client.decisions import (
     OutcomeStatus,
     Pending,
 )
+from app.client.instant import now
 from app.client.json_values import Limits, escape, json_value
 from app.client.place import Place
 from app.client.retry import ATTEMPTS, persistently
 from app.client.service import encode
 from app.client.toolwrap import ToolDecorator
 from app.client.verdicts import Blame, Judge, outcome_of_error, readable, success
-from app.client.worker import Worker, WorkerClosedError
+from app.client.waiting import Look, OnPending, Waiting
+from app.client.worker import NoResultError, Worker, WorkerClosedError
 
 if TYPE_CHECKING:
     from app.client.tracker import Session
 
+P = ParamSpec("P")
 R = TypeVar("R")
+
+DECISION_SECS: Final = 10.0
+"""How long a question may take, all attempts together; then it is denied. The service gives up on its own
+database after five seconds, and says so."""
 
 APPROVAL_SECS: Final = 300.0
 """How long a call waits for a person by default."""
@@ -56,9 +62,6 @@ CLOSE_SECS: Final = 5.0
 _WHOLE: Final = Limits(string_bytes=2**40, values=2**40, depth=200)
 """Of an input nothing is cut: what is allowed is what is carried out. Too large a one the service refuses."""
 
-_FIRST_POLL_SECS: Final = 0.25
-_LAST_POLL_SECS: Final = 5.0
-_POLL_GROWTH: Final = 1.5
 _FIRST_RESEND_SECS: Final = 0.5
 _LAST_RESEND_SECS: Final = 30.0
 
@@ -82,11 +85,15 @@ class Gate:
         tracker: Session | None = None,
         approval_timeout: float = APPROVAL_SECS,
         attempts: int = ATTEMPTS,
+        timeout: float = DECISION_SECS,
+        on_pending: OnPending | None = None,
     ) -> None:
         self._worker = worker
         self._place = Place(tracker)
         self._approval_timeout = approval_timeout
         self._attempts = attempts
+        self._timeout = timeout
+        self._on_pending = on_pending
         self._log_uuid: uuid.UUID | None = None
 
     def in_session(self, session: Session) -> Self:
@@ -108,7 +115,8 @@ class Gate:
     ) -> Decision:
         """Asks whether the agent may do this, and puts question and answer on record.
 
-        Never raises for what the service says or does not say: without a decision the answer is ``Denied``.
+        Never raises for what the service says or does not say: without a decision within the guard's
+        ``timeout`` the answer is ``Denied``.
 
         Args:
             tool: name of the tool, exactly as the policy has it.
@@ -120,7 +128,8 @@ class Gate:
         Raises:
             ValueError: ``cost`` is no number that JSON has; nothing was sent.
         """
-        return self._asked(self._question(tool, input, cost, thought_process, idempotency_key))
+        question = self._question(tool, input, cost, thought_process, idempotency_key)
+        return self._asked(question, self._timeout, self._too_late())
 
     async def acheck(
         self,
@@ -132,7 +141,8 @@ class Gate:
         idempotency_key: str | None = None,
     ) -> Decision:
         """``check`` for coroutines."""
-        return await self._aasked(self._question(tool, input, cost, thought_process, idempotency_key))
+        question = self._question(tool, input, cost, thought_process, idempotency_key)
+        return await self._aasked(question, self._timeout, self._too_late())
 
     def decide(
         self,
@@ -165,6 +175,8 @@ class Gate:
     def wait(self, action_id: str, timeout: float | None = None) -> Decision:
         """Waits until a person has decided; looks again in growing intervals, and through outages.
 
+        What it waits for is logged once (INFO, ``trails.client``), with how to approve it.
+
         Args:
             action_id: of a ``Pending`` decision.
             timeout: seconds; None: the guard's ``approval_timeout``.
@@ -173,20 +185,22 @@ class Gate:
             ``Allowed``: to this caller alone, who claimed the action on the record. ``Denied``. Or
             ``Pending`` when the time is over: not allowed, whatever is decided later.
         """
-        look, waiting = self._look(action_id), _Waiting(self._approval_timeout, timeout)
+        look, waiting, late = self._waiting(action_id, timeout)
         while True:
-            decision = self._asked(look)
+            decision = self._asked(look, max(waiting.left, self._timeout), late)
             if not isinstance(decision, Pending) or waiting.over:
                 return decision
+            look.tell(waiting.secs, self._on_pending)
             time.sleep(waiting.interval())
 
     async def await_(self, action_id: str, timeout: float | None = None) -> Decision:  # noqa: ASYNC109  as wait
         """``wait`` for coroutines."""
-        look, waiting = self._look(action_id), _Waiting(self._approval_timeout, timeout)
+        look, waiting, late = self._waiting(action_id, timeout)
         while True:
-            decision = await self._aasked(look)
+            decision = await self._aasked(look, max(waiting.left, self._timeout), late)
             if not isinstance(decision, Pending) or waiting.over:
                 return decision
+            look.tell(waiting.secs, self._on_pending)
             await asyncio.sleep(waiting.interval())
 
     # --- carrying out -------------------------------------------------------------------------------
@@ -208,7 +222,7 @@ class Gate:
             blame: tells from what was raised how it went.
         """
         try:
-            with self._place.inside(self._node_of(allowed)):
+            with self._place.inside(self._node(allowed.action_id)):
                 result = run()
         except Exception as error:
             self._settle(allowed, *blame(error))
@@ -229,7 +243,7 @@ class Gate:
     ) -> R:
         """``carry_out`` for coroutines. What is cancelled is on record as ``unknown``."""
         try:
-            with self._place.inside(await self._anode_of(allowed)):
+            with self._place.inside(self._node(allowed.action_id)):
                 result = await run()
         except Exception as error:
             await self._asettle(allowed, *blame(error))
@@ -240,21 +254,53 @@ class Gate:
         await self._asettle(allowed, *judge(result))
         return result
 
+    @overload
+    def tool(self, name: Callable[P, R], /) -> Callable[P, R]: ...
+
+    @overload
     def tool(
-        self, name: str, *, cost: int | None = None, wait: bool = True, thought_process: str | None = None
-    ) -> ToolDecorator:
+        self,
+        name: str | None = None,
+        *,
+        cost: int | None = None,
+        wait: bool = True,
+        thought_process: str | None = None,
+    ) -> ToolDecorator: ...
+
+    def tool(
+        self,
+        name: str | Callable[P, R] | None = None,
+        *,
+        cost: int | None = None,
+        wait: bool = True,
+        thought_process: str | None = None,
+    ) -> ToolDecorator | Callable[P, R]:
         """Guards a function or coroutine function: it asks first, runs only when allowed, and reports.
 
         A call that is not allowed raises ``ActionDenied`` with the decision. The input on record is the
-        call's arguments by name, defaults included, without ``self``.
+        call's arguments by name. ``@guard.tool`` alone and ``@guard.tool()`` take the function's own name.
 
         Args:
             name: of the tool, exactly as the policy has it.
             cost: raises the charge above the tool's own.
-            wait: whether a call that needs a person waits; else it is not run.
+            wait: whether a call that needs a person waits for the approval; else it is not run.
             thought_process: put on record with each call.
+
+        Raises:
+            TypeError: of the decorator, for what cannot be guarded; see ``ToolDecorator``.
+            ValueError: ``name`` is empty.
         """
-        return ToolDecorator(self, name, cost=cost, wait=wait, thought_process=thought_process)
+        if name == "":
+            raise ValueError("the name of a tool is empty; give the one that the policy has")
+        of_function = name is None or isinstance(name, str)
+        made = ToolDecorator(
+            self,
+            name if isinstance(name, str) else None,
+            cost=cost,
+            wait=wait,
+            thought_process=thought_process,
+        )
+        return made if of_function else made(cast("Callable[P, R]", name))
 
     # --- outcomes -----------------------------------------------------------------------------------
 
@@ -297,17 +343,24 @@ class Gate:
 
     # --- questions ----------------------------------------------------------------------------------
 
-    def _asked(self, question: Question) -> Decision:
+    def _asked(self, question: Question, secs: float, late: Decision) -> Decision:
         try:
-            return self._worker.call(question, self._given_up)
-        except WorkerClosedError as error:
-            return Refusal.unavailable(str(error)).denied()
+            return self._worker.call(question, self._given_up, secs)
+        except (WorkerClosedError, Refusal) as error:
+            return _none(error)
+        except NoResultError:
+            return late
 
-    async def _aasked(self, question: Question) -> Decision:
+    async def _aasked(self, question: Question, secs: float, late: Decision) -> Decision:
         try:
-            return await self._worker.acall(question, self._given_up)
-        except WorkerClosedError as error:
-            return Refusal.unavailable(str(error)).denied()
+            return await self._worker.acall(question, self._given_up, secs)
+        except (WorkerClosedError, Refusal) as error:
+            return _none(error)
+        except NoResultError:
+            return late
+
+    def _too_late(self) -> Denied:
+        return Refusal.unavailable(f"no decision came within {self._timeout:g} seconds").denied()
 
     def _question(
         self,
@@ -318,7 +371,7 @@ class Gate:
         key: str | None,
     ) -> Question:
         session_id, parent_id = self._place.now()
-        members = {
+        members: JsonObject = {
             "input": as_recorded(value),
             "cost": cost,
             "session_id": session_id,
@@ -329,56 +382,47 @@ class Gate:
         key = key or uuid.uuid4().hex
 
         async def ask(backend: Backend) -> Decision:
+            until = time.monotonic() + self._timeout
             try:
-                return await persistently(lambda: backend.ask(body, key), self._attempts)
+                decision = await persistently(lambda: backend.ask(body, key), self._attempts, until)
             except Refusal as refusal:
                 return refusal.denied()
+            if self._place.known:
+                await self._know_chain(backend, (until - time.monotonic()) / 2)
+                self._show(tool, members, decision)
+            return decision
 
         return ask
 
-    def _look(self, action_id: str) -> Question:
-        """One look at an action that waits; the claim is this waiting's own, however often it looks."""
-        claimant = uuid.uuid4().hex
-
-        async def look(backend: Backend) -> Decision:
-            try:
-                standing = await backend.standing(action_id)
-                if standing.status in {"requested", "pending_approval"}:
-                    return Pending(action_id)
-                if standing.status == "denied":
-                    return Denied(action_id, standing.reason or {"code": "denied"})
-                if standing.status == "allowed" and await backend.claim(action_id, claimant):
-                    return Allowed(action_id, standing.cost)
-                return Denied(action_id, {"code": CLAIMED, "error": "another caller carries it out"})
-            except Refusal as refusal:
-                return Pending(action_id) if refusal.passing else refusal.denied(action_id)
-
-        return look
+    def _waiting(self, action_id: str, timeout: float | None) -> tuple[Look, Waiting, Decision]:
+        look = Look(action_id, lambda denied: self._place.denied(self._node(action_id), denied.reason))
+        return look, Waiting(self._approval_timeout if timeout is None else timeout), Pending(action_id)
 
     async def _given_up(self, backend: Backend, decision: Decision) -> None:
-        """The caller was interrupted while it was allowed: the record says that nobody knows the outcome."""
+        """The caller went away while it was allowed: the record says that nobody knows the outcome."""
         if isinstance(decision, Allowed):
-            await _sent(
-                backend, _outcome(decision.action_id, "unknown", "given up before it was carried out")
-            )
+            outcome = _outcome(decision.action_id, "unknown", "given up before it was carried out")
+            self._place.ended(self._node(outcome.action_id), outcome.status, outcome.detail)
+            await _sent(backend, outcome)
 
     # --- outcomes -----------------------------------------------------------------------------------
 
     def _settle(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
         try:
             self.report(allowed.action_id, status, detail)
-        except (OutcomeRefusedError, WorkerClosedError) as error:
+        except (OutcomeRefusedError, WorkerClosedError, Refusal) as error:
             _log_lost(_outcome(allowed.action_id, status, detail), error)
 
     async def _asettle(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
         try:
             await self.areport(allowed.action_id, status, detail)
-        except (OutcomeRefusedError, WorkerClosedError) as error:
+        except (OutcomeRefusedError, WorkerClosedError, Refusal) as error:
             _log_lost(_outcome(allowed.action_id, status, detail), error)
 
     def _send(self, allowed: Allowed, status: OutcomeStatus, detail: str) -> None:
         """Reports without waiting for it: the caller is being interrupted, and the program may end."""
         outcome = _outcome(allowed.action_id, status, detail)
+        self._place.ended(self._node(allowed.action_id), status, outcome.detail)
         try:
             self._worker.spawn(lambda backend: _sent(backend, outcome))
         except WorkerClosedError as error:
@@ -396,30 +440,45 @@ class Gate:
                 away = refusal.passing or (backend.keeps and refusal.code in _NOT_OF_THE_OUTCOME)
                 if not away:
                     raise OutcomeRefusedError(action_id, refusal.code, str(refusal)) from None
+                self._place.ended(self._node(action_id), status, outcome.detail)
                 if not backend.keep(outcome):
                     self._worker.spawn(lambda backend: _resent(backend, outcome))
                 return False
+            self._place.ended(self._node(action_id), status, outcome.detail)
             return True
 
         return deliver
 
     # --- the tool call as a node --------------------------------------------------------------------
 
-    def _node_of(self, allowed: Allowed) -> uuid.UUID | None:
-        if self._place.known and self._log_uuid is None:
-            with suppress(Refusal, WorkerClosedError):
-                self._log_uuid = self._worker.call(_log_uuid)
-        return self._node(allowed)
-
-    async def _anode_of(self, allowed: Allowed) -> uuid.UUID | None:
-        if self._place.known and self._log_uuid is None:
-            with suppress(Refusal, WorkerClosedError):
-                self._log_uuid = await self._worker.acall(_log_uuid)
-        return self._node(allowed)
-
-    def _node(self, allowed: Allowed) -> uuid.UUID | None:
+    def _node(self, action_id: str) -> uuid.UUID | None:
         """The node that the service itself writes for this action, known before it is written."""
-        return None if self._log_uuid is None else uuid.uuid5(self._log_uuid, allowed.action_id)
+        return None if self._log_uuid is None else uuid.uuid5(self._log_uuid, action_id)
+
+    async def _know_chain(self, backend: Backend, secs: float) -> None:
+        """Asks once for the chain's id. Without it the call is allowed all the same, and not shown."""
+        if self._log_uuid is None:
+            with suppress(Refusal, TimeoutError):
+                async with asyncio.timeout(secs):
+                    self._log_uuid = await backend.log_uuid()
+
+    def _show(self, tool: str, asked: JsonObject, decision: Decision) -> None:
+        """The call as a node of the local tree, as the service will write it."""
+        if decision.action_id is None:
+            return
+        node = self._node(decision.action_id)
+        members: JsonObject = {
+            "parent_id": asked["parent_id"],
+            "name": tool,
+            "inputs": asked["input"],
+            "thought_process": asked["thought_process"],
+        }
+        metadata: JsonObject = {"action_id": decision.action_id, "timestamp": now()}
+        if isinstance(decision, Allowed):
+            metadata["cost"] = decision.cost
+        self._place.show(node, members, metadata)
+        if isinstance(decision, Denied):
+            self._place.denied(node, decision.reason)
 
 
 def as_recorded(value: object) -> JsonValue:
@@ -427,26 +486,10 @@ def as_recorded(value: object) -> JsonValue:
     return json_value(value, _WHOLE)
 
 
-class _Waiting:
-    """The intervals of one wait."""
-
-    def __init__(self, default: float, timeout: float | None) -> None:
-        self._until = time.monotonic() + (default if timeout is None else timeout)
-        self._next = _FIRST_POLL_SECS
-
-    @property
-    def over(self) -> bool:
-        """Whether the time is over."""
-        return time.monotonic() >= self._until
-
-    def interval(self) -> float:
-        """Seconds to sleep before the next look."""
-        now, self._next = self._next, min(self._next * _POLL_GROWTH, _LAST_POLL_SECS)
-        return max(0.0, min(now, self._until - time.monotonic()))
-
-
-async def _log_uuid(backend: Backend) -> uuid.UUID:
-    return await backend.log_uuid()
+def _none(error: WorkerClosedError | Refusal) -> Denied:
+    """The denial when there is nobody to ask."""
+    refusal = error if isinstance(error, Refusal) else Refusal.unavailable(str(error))
+    return refusal.denied()
 
 
 def _outcome(action_id: str, status: OutcomeStatus, detail: str) -> Outcome:

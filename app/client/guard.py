@@ -29,12 +29,13 @@ from app.client.decisions import (
     Pending,
 )
 from app.client.errors import OutboxError
-from app.client.gate import APPROVAL_SECS, Gate
+from app.client.gate import APPROVAL_SECS, DECISION_SECS, Gate
 from app.client.outbox import Outbox
 from app.client.retry import ATTEMPTS
 from app.client.service import ServiceBackend
 from app.client.settings import Service, service
 from app.client.transport import AsyncTransport
+from app.client.waiting import Held, OnPending
 from app.client.worker import Worker
 
 if TYPE_CHECKING:
@@ -47,15 +48,13 @@ __all__ = [
     "Decision",
     "Denied",
     "Guard",
+    "Held",
     "OutcomeRefusedError",
     "OutcomeStatus",
     "Pending",
 ]
 
 _log = logging.getLogger("trails.client")
-
-TIMEOUT_SECS = 10.0
-"""For one answer. The service gives up on its own database after five seconds and says so."""
 
 
 class Guard(Gate):
@@ -67,10 +66,11 @@ class Guard(Gate):
         agent: its id; else the tracker's, ``LINEAGE_TRAILS_AGENT``, or the one that the token names.
         tracker: whose session and current node the actions belong to; outcomes wait in its journal.
         approval_timeout: seconds that a call waits for a person.
-        timeout: seconds for one answer of the service.
+        timeout: seconds that a question may take, all attempts together; then it is denied.
         attempts: times that one question is sent while the service does not answer.
         spool: folder in which outcomes wait while the service is away; else below the user's state folder.
         verify: True, or an ``ssl.SSLContext`` with the authority of your own service.
+        on_pending: is told once of each action that a call waits for, with how to approve it.
 
     Raises:
         ConfigurationError: no token or no agent, or a value that cannot be right.
@@ -84,10 +84,11 @@ class Guard(Gate):
         *,
         tracker: Session | None = None,
         approval_timeout: float = APPROVAL_SECS,
-        timeout: float = TIMEOUT_SECS,
+        timeout: float = DECISION_SECS,
         attempts: int = ATTEMPTS,
         spool: str | os.PathLike[str] | None = None,
         verify: ssl.SSLContext | Literal[True] = True,
+        on_pending: OnPending | None = None,
     ) -> None:
         target = _target(url, token, agent, tracker)
         theirs = None if tracker is None or tracker.outbox.service != target else tracker.outbox
@@ -105,6 +106,8 @@ class Guard(Gate):
             tracker=tracker,
             approval_timeout=approval_timeout,
             attempts=attempts,
+            timeout=timeout,
+            on_pending=on_pending,
         )
 
     def close(self) -> None:

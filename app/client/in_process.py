@@ -8,6 +8,7 @@ the rest of the client.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from contextlib import AsyncExitStack
@@ -18,10 +19,11 @@ import msgspec
 
 from app.client.backend import Backend, Outcome, Refusal, Standing
 from app.client.decisions import UNAVAILABLE, Decision
-from app.client.gate import APPROVAL_SECS, Gate
+from app.client.gate import APPROVAL_SECS, DECISION_SECS, Gate
 from app.client.retry import ATTEMPTS
 from app.client.service import claim_event, claim_key, decision_of, report_body, standing_of
-from app.client.worker import Worker
+from app.client.waiting import OnPending
+from app.client.worker import NoResultError, Worker
 from app.errors import (
     ChainError,
     IdempotencyConflictError,
@@ -48,6 +50,9 @@ R = TypeVar("R")
 POOL_SIZE: Final = 4
 """Connections: one program's share of what the database has to give."""
 
+OPEN_SECS: Final = 15.0
+"""How long opening may take. Reaching the server and logging in has ten seconds of its own."""
+
 _NO_DECISION = (ChainError, KeyMaterialError, QuarantinedError, StartupError, UnavailableError)
 
 _log = logging.getLogger("trails.client")
@@ -68,6 +73,8 @@ class Guard(Gate):
         approval_timeout: float = APPROVAL_SECS,
         attempts: int = ATTEMPTS,
         pool_size: int = POOL_SIZE,
+        timeout: float = DECISION_SECS,  # noqa: ASYNC109  of questions, not of this call
+        on_pending: OnPending | None = None,
     ) -> Self:
         """Opens the ledger and looks that everything is as it must be. Without a loop: ``asyncio.run`` it.
 
@@ -80,27 +87,35 @@ class Guard(Gate):
             approval_timeout: seconds that a call waits for a person.
             attempts: times that one question is asked while the database is away.
             pool_size: connections at most.
+            timeout: seconds that a question may take, all attempts together; then it is denied.
+            on_pending: is told once of each action that a call waits for.
 
         Raises:
-            StartupError: the database is away, refuses, or is not as it must be; a setting does not fit.
+            StartupError: the database is away, refuses, does not answer within ``OPEN_SECS``, or is not as it
+                must be; a setting does not fit.
             NotFoundError: no such tenant.
         """
         settings = _settings(database_url, master_key, pool_size)
 
         async def start() -> Backend:
-            return await LedgerBackend.open(settings, tenant, agent)
+            try:
+                return await LedgerBackend.open(settings, tenant, agent)
+            except TrailsError as error:  # a forked child opens its own: to a question that is no decision
+                raise _refusal(error) from error
 
         guard = cls(
             Worker(start, _close, "trails-guard"),
             tracker=tracker,
             approval_timeout=approval_timeout,
             attempts=attempts,
+            timeout=timeout,
+            on_pending=on_pending,
         )
         try:
-            await guard._worker.acall(_ready)
-        except BaseException:
-            await guard.aclose()
-            raise
+            await guard._worker.acall(_ready, timeout=OPEN_SECS)
+        except BaseException as error:
+            await asyncio.to_thread(guard._worker.close, 0.0)
+            raise _why_not(error, database_url) from error
         return guard
 
 
@@ -191,6 +206,12 @@ class LedgerBackend:
         status = await _answered(self._ledger.status(self._may(Permission.READ_STATUS)))
         return UUID(str(status["log_uuid"]))
 
+    def how_to_approve(self, action_id: str) -> str:
+        """The operators' request, at whichever service runs on this database."""
+        agent = self._principal.agent_id
+        path = f"…/v1/agents/{agent}/actions/{action_id}/approve"
+        return f'an operator approves it: POST {path} {{"approver": "…"}}'
+
     def keep(self, outcome: Outcome) -> bool:  # noqa: ARG002  as the protocol has it
         """There is no place but this process."""
         return False
@@ -232,6 +253,17 @@ async def _tenant_id(ledger: Ledger, tenant: str | UUID) -> UUID:
         return UUID(tenant)
     except ValueError:
         return await ledger.tenant_id(tenant)
+
+
+def _why_not(error: BaseException, database_url: str) -> BaseException:
+    """Why opening failed, in the words of the server's own start."""
+    if isinstance(error, NoResultError):
+        place = database_url.rpartition("@")[2].partition("?")[0]  # without user and password
+        return StartupError(
+            f"the database at {place!r} did not answer within {OPEN_SECS:g} seconds; check the URL, and what "
+            "stands between (a proxy, a pooler), and that the server runs"
+        )
+    return error.__cause__ if isinstance(error, Refusal) and error.__cause__ is not None else error
 
 
 async def _ready(_: Backend) -> None:

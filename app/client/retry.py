@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -19,8 +20,15 @@ _PAUSE_GROWTH: Final = 3.0
 _LONGEST_PAUSE_SECS: Final = 2.0
 
 
-async def persistently(send: Callable[[], Awaitable[R]], attempts: int = ATTEMPTS) -> R:
+async def persistently(
+    send: Callable[[], Awaitable[R]], attempts: int = ATTEMPTS, until: float | None = None
+) -> R:
     """The answer to ``send``, which is tried again while the trouble is passing.
+
+    Args:
+        send: one attempt.
+        attempts: at most so many.
+        until: by ``time.monotonic``: nothing is begun after it, since nobody waits for the answer any more.
 
     Raises:
         Refusal: the last one.
@@ -33,7 +41,10 @@ async def persistently(send: Callable[[], Awaitable[R]], attempts: int = ATTEMPT
             asked = refusal.retry_after_secs or 0.0
             if not refusal.passing or asked > _LONGEST_PAUSE_SECS:
                 raise
-        # Clients that failed together do not come back together.
-        await asyncio.sleep(max(asked, pause) * random.uniform(0.8, 1.2))  # noqa: S311  no secret
+            # Clients that failed together do not come back together.
+            secs = max(asked, pause) * random.uniform(0.8, 1.2)  # noqa: S311  no secret
+            if until is not None and time.monotonic() + secs >= until:
+                raise
+        await asyncio.sleep(secs)
         pause = min(pause * _PAUSE_GROWTH, _LONGEST_PAUSE_SECS)
     return await send()

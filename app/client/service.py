@@ -36,6 +36,7 @@ class ServiceBackend:
         self._outbox = outbox
         self._agent = f"/v1/agents/{transport.service.agent}"
         self.keeps = outbox is not None
+        self._log_uuid: UUID | None = None
 
     async def ask(self, body: bytes, key: str) -> Decision:
         """POST …/actions."""
@@ -65,12 +66,19 @@ class ServiceBackend:
         await self._call("POST", self._report_path(outcome), report_body(outcome), outcome.key)
 
     async def log_uuid(self) -> UUID:
-        """GET …: the status names the chain."""
-        status = await self._call("GET", self._agent)
-        try:
-            return UUID(status["log_uuid"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _no_sense("status") from error
+        """GET …: the status names the chain, which is the same for ever."""
+        if self._log_uuid is None:
+            status = await self._call("GET", self._agent)
+            try:
+                self._log_uuid = UUID(status["log_uuid"])
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise _no_sense("status") from error
+        return self._log_uuid
+
+    def how_to_approve(self, action_id: str) -> str:
+        """The operators' request."""
+        url = self._transport.service.url
+        return f'an operator approves it: POST {url}{self._action(action_id)}/approve {{"approver": "…"}}'
 
     def keep(self, outcome: Outcome) -> bool:
         """Puts the report into the outbox. A journal that is full or cannot be written is no place."""

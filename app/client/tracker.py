@@ -16,7 +16,6 @@ query finds what went wrong; outputs that are no object stand under ``result``.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import functools
 import json
 import logging
@@ -35,9 +34,11 @@ import msgspec
 
 from app.chain.strict import JsonObject, JsonValue
 from app.client.errors import ConfigurationError, OutboxError, OutboxFullError
+from app.client.instant import now
 from app.client.journal import Refusal
 from app.client.json_values import fitted, json_value, text
 from app.client.outbox import EXIT_SECS, MAX_QUEUED, MAX_QUEUED_BYTES, Backoff, Outbox, Report
+from app.client.place import GuardedCall
 from app.client.scope import Scope, current
 from app.client.settings import service
 from app.client.transport import TIMEOUT_SECS
@@ -181,7 +182,7 @@ class Node:
             self.parent_id = self._session.current
         self._scope = Scope(self._session.session_id, self.node_id)
         self._scope.begin(frame)
-        self._timestamp = _now()
+        self._timestamp = now()
         self._began = time.perf_counter_ns()
         self._session.began(self)
 
@@ -223,7 +224,7 @@ class Session:
         self._put_timeout = put_timeout
         # Open nodes, and ended ones as they were sent. Single operations of a dict need no lock, which a
         # forked child could find held for ever.
-        self._nodes: dict[str, Node | bytes] = {}
+        self._nodes: dict[str, Node | GuardedCall | bytes] = {}
         self._bytes = 0  # of the ended ones
 
     @property
@@ -348,19 +349,37 @@ class Session:
             self._forget_one()
         self._nodes[node.node_id] = node
 
+    def show(self, call: GuardedCall) -> None:
+        """Shows a guarded call in ``compile_tree``; it is not sent, since the service itself writes it."""
+        if call.node_id in self._nodes:
+            return  # asked again under its key, or joined: the same action
+        if len(self._nodes) >= MAX_TREE:
+            self._forget_one()
+        self._nodes[call.node_id] = call
+        self._count(call.size)
+
+    def guarded(self, node_id: str) -> GuardedCall | None:
+        """The guarded call that is shown under this id."""
+        found = self._nodes.get(node_id)
+        return found if isinstance(found, GuardedCall) else None
+
     def _put(self, node: Node, body: bytes, timeout: float | None) -> None:
         self.outbox.put_node(self.session_id, node.node_id, body, timeout=timeout)
         if node.node_id in self._nodes:
             self._nodes[node.node_id] = body
-            self._bytes += len(body)
-            while self._bytes > MAX_TREE_BYTES and self._forget_one():
-                pass
+            self._count(len(body))
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        while self._bytes > MAX_TREE_BYTES and self._forget_one():
+            pass
 
     def _forget_one(self) -> bool:
         """Leaves the oldest node out of the tree, an open one only where all are; False: there is none."""
         with suppress(StopIteration, RuntimeError):  # other threads do the same
-            ended = (name for name, found in self._nodes.items() if isinstance(found, bytes))
+            ended = (name for name, found in self._nodes.items() if not isinstance(found, Node))
             gone = self._nodes.pop(next(ended, None) or next(iter(self._nodes)), b"")
+            self._bytes -= gone.size if isinstance(gone, GuardedCall) else 0
             self._bytes -= len(gone) if isinstance(gone, bytes) else 0
             return True
         return False
@@ -407,9 +426,12 @@ class Session:
 
         Nodes stand in the order in which they began; those that have not ended have no status yet. In a very
         long session it holds the last ``MAX_TREE`` nodes or ``MAX_TREE_BYTES``; the service has all.
+
+        Calls of a ``Guard(tracker=…)`` are in it under the id that the service gives them. They are not
+        posted: the guard's own record of a call is the node, and stands before what is posted under its id.
         """
         nodes = list(self._nodes.values())
-        tree = [node.compiled() if isinstance(node, Node) else json.loads(node) for node in nodes]
+        tree = [json.loads(node) if isinstance(node, bytes) else node.compiled() for node in nodes]
         return {"session_id": self.session_id, "total_nodes": len(tree), "trace_tree": tree}
 
     def flush(self, timeout: float | None = 30.0) -> Report:
@@ -534,8 +556,3 @@ def _uuid(value: str | uuid.UUID, what: str) -> str:
         return str(uuid.UUID(str(value)))
     except ValueError:
         raise ConfigurationError(f"{what} {value!r} must be a UUID") from None
-
-
-def _now() -> str:
-    """RFC 3339, UTC, microseconds."""
-    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

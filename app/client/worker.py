@@ -36,6 +36,10 @@ class WorkerClosedError(RuntimeError):
     """The worker was closed; nothing can be asked any more."""
 
 
+class NoResultError(Exception):
+    """The result did not come in time. What was begun is carried to its end, and its result is abandoned."""
+
+
 class Worker(Generic[B]):
     """Runs coroutines that use one backend, which lives and dies with the loop.
 
@@ -92,27 +96,46 @@ class Worker(Generic[B]):
         self,
         use: Callable[[B], Coroutine[Any, Any, R]],
         abandoned: Abandoned[B, R] | None = None,
+        timeout: float | None = None,
     ) -> R:
-        """Waits for ``use(backend)``; blocks this thread."""
+        """Waits for ``use(backend)``; blocks this thread.
+
+        Raises:
+            NoResultError: it took longer than ``timeout`` seconds.
+        """
         future = self.spawn(use, abandoned)
         try:
-            return future.result()
-        except KeyboardInterrupt:
+            error = future.exception(timeout)  # raises only what the waiting itself brings
+        except TimeoutError:
+            self._give_up(future, abandoned)
+            raise NoResultError from None
+        except BaseException:  # an interrupt
             self._give_up(future, abandoned)
             raise
+        if error is not None:
+            raise error
+        return future.result()
 
     async def acall(
         self,
         use: Callable[[B], Coroutine[Any, Any, R]],
         abandoned: Abandoned[B, R] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  as in call
     ) -> R:
-        """Awaits ``use(backend)`` from any event loop of asyncio."""
+        """Awaits ``use(backend)`` from any event loop of asyncio. Raises as ``call``."""
         future = self.spawn(use, abandoned)
+        limit = asyncio.timeout(timeout)
         try:
-            return await asyncio.wrap_future(future)
+            async with limit:
+                return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self._give_up(future, abandoned)
             raise
+        except TimeoutError:
+            if not limit.expired():
+                raise  # of the work itself
+            self._give_up(future, abandoned)
+            raise NoResultError from None
 
     def close(self, timeout: float) -> None:
         """Waits for what was begun, at most ``timeout`` seconds, then ends the loop. Idempotent."""

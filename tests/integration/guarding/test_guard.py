@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import threading
 from collections.abc import Coroutine
@@ -122,12 +123,92 @@ def test_arguments_that_do_not_fit_are_not_asked_about(guard: Guard, stage: Stag
     assert stage.asked() == []
 
 
-def test_generators_cannot_be_guarded(guard: Guard) -> None:
-    def search() -> Any:
-        yield 1
+def test_without_a_name_the_tool_is_the_functions(guard: Guard, stage: Stage) -> None:
+    @guard.tool
+    def search(query: str) -> str:
+        """Finds."""
+        return query
 
-    with pytest.raises(TypeError, match="generator"):
-        guard.tool("search")(search)
+    @guard.tool()
+    async def rm(path: str) -> None:
+        raise AssertionError(path)
+
+    class Shop:
+        @guard.tool
+        def search(self, query: str) -> str:
+            return query
+
+    assert (search("a"), Shop().search("b"), search.__doc__) == ("a", "b", "Finds.")
+    with pytest.raises(ActionDenied, match="rm was not run"):
+        asyncio.run(rm("/"))
+    assert stage.asked() == [("search", {"query": "a"}), ("search", {"query": "b"}), ("rm", {"path": "/"})]
+
+
+class Nameless:
+    def __call__(self) -> None:
+        """Nothing."""
+
+
+def generator() -> Any:
+    yield 1
+
+
+async def asynchronous_generator() -> Any:
+    yield 1
+
+
+NO_TOOLS: dict[str, tuple[Any, str]] = {
+    "a generator": (generator, "a generator does its work after the call"),
+    "an async generator": (asynchronous_generator, "a generator does its work after the call"),
+    "a partial of one": (functools.partial(generator), "a generator does its work after the call"),
+    "a class": (Stage, "a class is no tool"),
+    "a property": (property(lambda self: self), "a property is not called"),
+    "a partialmethod": (functools.partialmethod(generator), "a partialmethod is not called"),
+    "a classmethod": (classmethod(lambda cls: cls), "put @classmethod above the guard"),
+    "a staticmethod": (staticmethod(lambda: None), "put @staticmethod above the guard"),
+    "a number": (5, "a int is not called"),
+}
+
+
+@pytest.mark.parametrize(("what", "said"), NO_TOOLS.values(), ids=NO_TOOLS)
+def test_what_cannot_be_guarded_is_refused_and_never_let_through(what: Any, said: str, guard: Guard) -> None:
+    with pytest.raises(TypeError, match=said):
+        guard.tool("search")(what)
+    with pytest.raises(TypeError, match=f"{said}|has no name of its own"):
+        guard.tool(what)
+
+
+@pytest.mark.parametrize("nameless", [lambda: None, functools.partial(print), Nameless()])
+def test_what_has_no_name_of_its_own_is_given_one(nameless: Any, guard: Guard, stage: Stage) -> None:
+    for bare in (guard.tool, guard.tool()):
+        with pytest.raises(TypeError, match=r'write @guard.tool\("name"\)'):
+            bare(nameless)
+    with pytest.raises(ValueError, match="empty"):
+        guard.tool("")
+    guard.tool("search")(nameless)()
+    assert len(stage.asked()) == 1
+
+
+async def test_what_a_partial_brings_with_it_is_on_record(guard: Guard, stage: Stage) -> None:
+    class Shop:
+        def find(self, query: str, limit: int = 1, *, fast: bool = False) -> str:
+            return f"{query} {limit} {fast}"
+
+    class Later:
+        async def __call__(self, query: str, limit: int) -> str:
+            return f"{query} {limit}"
+
+    plain = guard.tool("search")(functools.partial(Shop().find, "a", fast=True))
+    unbound = guard.tool("search")(functools.partial(Shop.find, Shop(), "b"))
+    later = guard.tool("search")(functools.partial(functools.partial(Later(), "c"), limit=2))
+    assert (plain(2), unbound(fast=True)) == ("a 2 True", "b 1 True")
+    assert await later() == "c 2"
+    assert stage.asked() == [
+        ("search", {"query": "a", "limit": 2, "fast": True}),
+        ("search", {"query": "b", "limit": 1, "fast": True}),
+        ("search", {"query": "c", "limit": 2}),
+    ]
+    assert [status for _, status, _ in stage.outcomes()] == ["success"] * 3
 
 
 def test_what_is_called_like_a_generator_cannot_be_guarded_either(guard: Guard) -> None:
@@ -140,9 +221,10 @@ def test_what_is_called_like_a_generator_cannot_be_guarded_either(guard: Guard) 
 
 
 def test_class_and_static_methods_stand_above_the_guard(guard: Guard, stage: Stage) -> None:
-    for kind in (classmethod, staticmethod):
+    kinds: list[Any] = [classmethod, staticmethod]
+    for kind in kinds:
         with pytest.raises(TypeError, match=f"put @{kind.__name__} above"):
-            guard.tool("search")(kind(lambda: None))  # type: ignore[arg-type]
+            guard.tool("search")(kind(lambda: None))
 
     class Tools:
         @classmethod

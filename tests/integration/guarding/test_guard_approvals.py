@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.client.decisions import ActionDenied, Allowed, Denied, Pending
-from app.client.guard import Guard
+from app.client.guard import Guard, Held
 from tests.support.guarding import Stage
 from tests.support.lossy import lossy
 
@@ -145,3 +145,53 @@ async def test_whoever_is_cancelled_while_waiting_waits_no_more(guard: Guard) ->
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await guard.await_("act-1", timeout=0) == Pending("act-1")
+
+
+def test_a_wait_says_once_what_it_waits_for_and_how_to_approve_it(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Held] = []
+
+    def approve(held: Held) -> None:
+        told.append(held)
+        stage.approve(held.action_id)
+        raise LookupError("a hook that fails changes nothing")
+
+    guard = stage.guard(approval_timeout=20, on_pending=approve)
+
+    @guard.tool("send_email")
+    def send(to: str) -> str:
+        return f"sent to {to}"
+
+    with caplog.at_level("INFO", "trails.client"):
+        assert send("a@example.com") == "sent to a@example.com"
+    [held] = told
+    assert (held.action_id, held.tool, held.secs) == ("act-1", "send_email", 20)
+    path = f"{stage.url}/v1/agents/worker/actions/act-1/approve"
+    assert f"POST {path}" in held.how_to_approve
+    said = [
+        record.getMessage() for record in caplog.records if "waits for the approval" in record.getMessage()
+    ]
+    assert said == [
+        f"send_email (act-1) waits for the approval of a person, 20 s at most; {held.how_to_approve}"
+    ]
+
+
+async def test_so_does_a_coroutine(stage: Stage) -> None:
+    told: list[Held] = []
+    guard = stage.guard(on_pending=told.append)
+    assert isinstance(await guard.acheck("send_email"), Pending)
+    waiting = asyncio.create_task(guard.await_("act-1", 20))
+    while not told:
+        await asyncio.sleep(0)
+    await asyncio.to_thread(stage.approve, "act-1")
+    assert isinstance(await waiting, Allowed)
+    assert [held.tool for held in told] == ["send_email"]
+
+
+def test_whoever_does_not_wait_is_not_told(stage: Stage) -> None:
+    told: list[Held] = []
+    guard = stage.guard(on_pending=told.append)
+    assert guard.decide("send_email", wait=False) == Pending("act-1")
+    assert guard.wait("act-1", 0) == Pending("act-1")
+    assert told == []

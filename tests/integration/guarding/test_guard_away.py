@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from app.client.decisions import ActionDenied, Allowed, Denied, Pending
+from app.client.backend import Outcome
+from app.client.decisions import ActionDenied, Allowed, Decision, Denied, Pending
+from app.client.gate import Gate
 from app.client.guard import Guard
+from app.client.worker import Worker
 from tests.integration.http.client import Client
 from tests.integration.http.serving import serve
 from tests.support.guarding import AGENT, POLICY, Stage
@@ -209,6 +213,7 @@ def test_without_a_journal_an_outcome_waits_in_memory(stage: Stage, way: Lossy) 
 PROGRAM = """
 import os, sys
 from app.client.guard import Guard
+from app.client.worker import Worker
 
 guard = Guard(sys.argv[1], sys.argv[2], spool=sys.argv[3])
 
@@ -285,3 +290,84 @@ def test_the_standing_of_another_action_lets_nobody_go(answering: Scripted, stag
     answering.script = [Reply(200, b'{"action_id":"act-2","status":"allowed","cost":1}', "application/json")]
     assert isinstance(stage.guard(answering.url).wait("act-1", 0), Pending)
     assert len(answering.got) == 1, "nothing is claimed"
+
+
+@pytest.fixture
+def hanging(stage: Stage, answering: Scripted) -> Iterator[Callable[..., Guard]]:
+    """Makes guards of a service that takes questions and says nothing until the test is over."""
+    over = threading.Event()
+
+    def silent(_: object) -> Reply:
+        over.wait(60)
+        return Reply(None)
+
+    answering.script = [silent] * 50
+    yield lambda **options: stage.guard(answering.url, **options)
+    over.set()
+
+
+def test_all_attempts_together_have_one_deadline(hanging: Callable[..., Guard], answering: Scripted) -> None:
+    guard = hanging(timeout=0.3)
+    denied = guard.check("search")
+    assert isinstance(denied, Denied)
+    assert denied.code == "unavailable"
+    assert len(answering.got) == 1, "nothing is sent for a caller who has gone"
+
+
+async def test_a_coroutine_has_the_same_deadline(hanging: Callable[..., Guard], answering: Scripted) -> None:
+    guard = hanging(timeout=0.3)
+    ran = []
+
+    @guard.tool("search")
+    async def search() -> None:
+        ran.append(1)
+
+    with pytest.raises(ActionDenied, match="unavailable"):
+        await search()
+    assert ran == []
+    assert len(answering.got) == 1
+
+
+def test_a_wait_ends_although_the_service_hangs(hanging: Callable[..., Guard]) -> None:
+    assert hanging(timeout=0.2).wait("act-1", 0.3) == Pending("act-1")
+
+
+def test_trouble_until_the_deadline_denies(stage: Stage, answering: Scripted) -> None:
+    """No attempt begins after it, however many are left."""
+    answering.script = [problem(503, "unavailable", Retry_After="0.2")] * 1_000
+    denied = stage.guard(answering.url, attempts=1_000, timeout=0.5).check("search")
+    assert isinstance(denied, Denied)
+    assert len(answering.got) <= 4
+
+
+def test_an_action_allowed_after_the_deadline_is_on_record_as_given_up() -> None:
+    """The transport is not what ends the waiting here: whatever hangs, the caller is let go."""
+    go_on = threading.Event()
+
+    class Late:
+        keeps = False
+
+        async def ask(self, *_: object) -> Decision:
+            await asyncio.to_thread(go_on.wait, 20)
+            return Allowed("act-1", 1, 1)
+
+        async def report(self, outcome: Outcome) -> None:
+            reported.append(outcome)
+
+        def keep(self, _: Outcome) -> bool:
+            return False
+
+        async def close(self) -> None:
+            """Nothing."""
+
+    async def start() -> Any:
+        return Late()
+
+    reported: list[Outcome] = []
+    gate = Gate(Worker(start, lambda late: late.close(), "late"), timeout=0.1)
+    denied = gate.check("search")
+    assert isinstance(denied, Denied)
+    assert "no decision came within 0.1 seconds" in denied.reason["error"]
+    go_on.set()
+    gate.close()
+    assert [(outcome.action_id, outcome.status) for outcome in reported] == [("act-1", "unknown")]

@@ -230,3 +230,41 @@ async def test_an_agent_that_does_not_exist_is_denied(database: Database, caller
         denied = await guard.acheck("search")
     assert isinstance(denied, Denied)
     assert denied.code == "not_found"
+
+
+@pytest.mark.parametrize("says", [b"", b"S", b"N"], ids=["nothing", "tls", "no tls"])
+async def test_opening_ends_although_what_listens_there_says_nothing_of_use(
+    says: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the connection, answers the question for TLS or not even that, and then is silent."""
+    monkeypatch.setattr("app.client.in_process.OPEN_SECS", 0.5)
+    held = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        writer.write(says)
+        await reader.read()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = f"postgresql://trails_app:secret@127.0.0.1:{port}/trails"
+    with pytest.raises(StartupError, match=f"127.0.0.1:{port}/trails.* did not answer within") as caught:
+        await Guard.open(url, "default", AGENT, master_key=MASTER_KEY)
+    assert "secret" not in str(caught.value)
+    for writer in held:
+        writer.close()
+    server.close()
+
+
+async def test_a_child_that_cannot_open_its_own_ledger_denies(database: Database, caller: Caller) -> None:
+    """What a fork brings about: the worker begins anew, and the database is away."""
+    del caller
+    async with proxied(database.app_url) as (_, url):
+        guard = await Guard.open(url, "default", AGENT, master_key=MASTER_KEY)
+        assert isinstance(await guard.acheck("search"), Allowed)
+        await guard._worker.acall(lambda backend: backend.close())
+    guard._worker._backend = None
+    denied = await guard.acheck("search")
+    assert isinstance(denied, Denied)
+    assert denied.code == "unavailable"
+    await guard.aclose()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from app.client.decisions import Allowed, Pending
 from app.client.guard import Guard
 from app.client.tracker import LineageTracker
 from tests.support.guarding import AGENT, DEADLINE_SECS, Stage
+from tests.support.scripted import Reply, problem, scripted
 
 SESSION = "0b8f1c9e-1c2d-4a3b-8c4d-5e6f708192a3"
 
@@ -99,27 +101,66 @@ def test_url_token_and_agent_are_the_trackers(tracker: LineageTracker, stage: St
     assert not tracker.outbox.closed
 
 
-async def test_what_is_cancelled_before_it_begins_has_an_outcome(
-    tracked: Guard, stage: Stage, monkeypatch: pytest.MonkeyPatch
+def shown(tracker: LineageTracker) -> list[dict[str, Any]]:
+    """The local tree without times, which are the client's own."""
+    tree = tracker.compile_tree()["trace_tree"]
+    return [without_times(node) for node in tree]
+
+
+def without_times(node: dict[str, Any]) -> dict[str, Any]:
+    metadata = {name: said for name, said in node["metadata"].items() if name != "timestamp"}
+    return {**node, "metadata": metadata}
+
+
+def test_the_local_tree_shows_guarded_calls_as_the_service_writes_them(
+    tracked: Guard, tracker: LineageTracker, stage: Stage
 ) -> None:
-    looking = asyncio.Event()
+    @tracked.tool("search", thought_process="it may be there")
+    def search(query: str) -> None:
+        raise LookupError(query)
 
-    async def slowly(_: object) -> None:
-        looking.set()
-        await asyncio.Event().wait()
+    with tracker.node("PLANNING", "answer"):
+        with pytest.raises(LookupError):
+            search("rates")
+        assert not isinstance(tracked.check("rm", {"path": "/"}), Allowed)
+        allowed = tracked.check("search", cost=3)
+        assert isinstance(allowed, Allowed)
+        tracked.report(allowed.action_id, "unknown", "no reply")
+        tracked.report(allowed.action_id, "success", "there after all")
+    assert tracker.flush(DEADLINE_SECS)
+    trees = [record["payload"].get("trace_tree", []) for record in stage.records()]
+    on_record = {node["node_id"]: without_times(node) for tree in trees for node in tree}
+    calls = [node for node in shown(tracker) if node["node_type"] == "TOOL_CALL"]
+    assert [call["outputs"]["status"] for call in calls] == ["failed", "denied", "success"]
+    for call in calls:
+        theirs = on_record[call["node_id"]]
+        # What a denied call would have cost, the answer does not say.
+        metadata = {**theirs["metadata"], **call["metadata"]}
+        assert {**call, "metadata": metadata} == theirs
+    assert len(stage.records("trace")) == 1, "a guarded call is not posted"
 
-    monkeypatch.setattr(tracked, "_anode_of", slowly)
-    ran = []
 
-    @tracked.tool("search")
-    async def search() -> None:
-        ran.append(1)
+def test_a_rejected_call_is_denied_in_the_local_tree(
+    tracked: Guard, tracker: LineageTracker, stage: Stage
+) -> None:
+    assert isinstance(tracked.check("send_email"), Pending)
+    assert shown(tracker)[0]["outputs"] is None
+    with stage.approver(stage.reject):
+        tracked.wait("act-1", DEADLINE_SECS)
+    [call] = shown(tracker)
+    reason = {"code": "rejected", "by": "Ada", "reason": "wrong address"}
+    assert call["outputs"] == {"status": "denied", "reason": reason}
 
-    task = asyncio.create_task(search())
-    await looking.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert ran == []
-    outcomes = await asyncio.to_thread(stage.until, stage.outcomes)
-    assert outcomes == [("act-1", "unknown", "interrupted: CancelledError")]
+
+def test_a_call_is_allowed_although_the_chain_has_no_answer(tracker: LineageTracker, stage: Stage) -> None:
+    """Without the chain's id nobody knows the node's: the call runs, and is not shown."""
+    with scripted() as answering:
+        answering.script = [
+            Reply(
+                200, b'{"decision":"allowed","action_id":"act-1","cost":1,"remaining":1}', "application/json"
+            ),
+            problem(503, "unavailable"),
+        ]
+        with Guard(answering.url, stage.token, tracker=tracker, spool=stage.folder) as guard:
+            assert guard.check("search") == Allowed("act-1", 1, 1)
+    assert shown(tracker) == []
