@@ -89,6 +89,26 @@ class Parsed(msgspec.Struct, frozen=True):
     plain_numbers: bool
 
 
+class Doubled(dict[str, Any]):
+    """An object in which a key stands twice, as lenient parsing leaves it; as a dict it has the last values.
+
+    ``pairs`` is all that it says. Its type is not ``dict``: who asks for that by ``type`` cannot take it for
+    a sound one.
+    """
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+    @property
+    def doubled(self) -> str:
+        """The first key that stands a second time."""
+        seen: set[str] = set()
+        return next(key for key, _ in self.pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # add says nothing
+
+
 class _RefusedError(Exception):
     """A hook met something that strict JSON does not have; ``str`` is the reason."""
 
@@ -96,15 +116,16 @@ class _RefusedError(Exception):
 class _Floats:
     """Reads the floats of one document and remembers whether all are plain."""
 
-    __slots__ = ("plain",)
+    __slots__ = ("lenient", "plain")
 
-    def __init__(self) -> None:
+    def __init__(self, *, lenient: bool = False) -> None:
         self.plain = True
+        self.lenient = lenient
 
     def read(self, written: str) -> float:
-        """The double nearest to what is written; a ``_RefusedError`` when it overflows."""
+        """The double nearest to what is written; a ``_RefusedError`` when it overflows, unless lenient."""
         value = float(written)
-        if not math.isfinite(value):
+        if not math.isfinite(value) and not self.lenient:
             raise _RefusedError(_OVERFLOW)
         if self.plain:
             self.plain = is_plain(value)
@@ -139,7 +160,7 @@ def parse(
     max_depth: int = MAX_DEPTH,
     max_string: int = MAX_STRING,
     max_values: int | None = None,
-    any_text: bool = False,
+    lenient: bool = False,
 ) -> Parsed:
     """Parses exactly one JSON document.
 
@@ -148,15 +169,16 @@ def parse(
         max_depth: nested containers allowed; a scalar document has depth 0.
         max_string: UTF-8 bytes allowed in one string or key.
         max_values: values allowed in all, containers included and keys not; None for any number.
-        any_text: lets U+0000 and lone surrogates pass, for a caller who looks at each string itself.
+        lenient: for a caller who looks at each value itself. U+0000 and lone surrogates pass, numbers that
+            overflow or are too long become infinities, objects with a key twice become ``Doubled``.
 
     Raises:
         InvalidJsonError: naming the place, as line and column or as a path such as ``$.a[3].k``.
     """
     if max_values is not None:
-        _check_values(raw, max_values, max_depth, max_string)
+        _check_values(raw, max_values, max_depth, max_string, lenient=lenient)
     found = quick(raw, _ENCODER, max_depth, max_string)
-    return found if found is not None else _thorough(raw, max_depth, max_string, any_text=any_text)
+    return found if found is not None else _thorough(raw, max_depth, max_string, lenient=lenient)
 
 
 def quick(raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string: int) -> Parsed | None:
@@ -179,13 +201,13 @@ def quick(raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string:
     return Parsed(value, floats.plain)
 
 
-def _thorough(raw: bytes, max_depth: int, max_string: int, *, any_text: bool) -> Parsed:
+def _thorough(raw: bytes, max_depth: int, max_string: int, *, lenient: bool) -> Parsed:
     """The document by the scanner of the standard library with hooks, or the reason why not."""
     text = _decode(raw)
-    floats = _Floats()
+    floats = _Floats(lenient=lenient)
     decoder = json.JSONDecoder(
-        object_pairs_hook=_object,
-        parse_int=_integer,
+        object_pairs_hook=_object_or_doubled if lenient else _object,
+        parse_int=_integer_or_infinity if lenient else _integer,
         parse_float=floats.read,
         parse_constant=_constant,
     )
@@ -194,15 +216,15 @@ def _thorough(raw: bytes, max_depth: int, max_string: int, *, any_text: bool) ->
     except json.JSONDecodeError as error:
         raise InvalidJsonError(_reason(error), f"line {error.lineno} column {error.colno}") from None
     except RecursionError:
-        _refuse(text, _TOO_DEEP.format(max_depth), max_depth, max_string)
+        _refuse(text, _TOO_DEEP.format(max_depth), max_depth, max_string, lenient=lenient)
     except _RefusedError as error:
-        _refuse(text, str(error), max_depth, max_string)
-    if not any_text and "\\u" in text and _SOUND_ESCAPES.fullmatch(text) is None:
+        _refuse(text, str(error), max_depth, max_string, lenient=lenient)
+    if not lenient and "\\u" in text and _SOUND_ESCAPES.fullmatch(text) is None:
         _refuse(text, _SURROGATE, max_depth, max_string)
     if not surely_within(raw, max_depth, max_string):
         excess = _excess(value, max_depth, max_string)
         if excess is not None:
-            _refuse(text, excess, max_depth, max_string)
+            _refuse(text, excess, max_depth, max_string, lenient=lenient)
     return Parsed(value, floats.plain)
 
 
@@ -225,6 +247,16 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise _RefusedError("duplicate key")
     return members
+
+
+def _object_or_doubled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else Doubled(pairs)
+
+
+def _integer_or_infinity(token: str) -> int | float:
+    digits = len(token) - token.startswith("-")
+    return int(token) if digits <= MAX_DIGITS else math.copysign(math.inf, int(token[:2]))
 
 
 def _integer(token: str) -> int:
@@ -250,7 +282,7 @@ def surely_within(raw: bytes, max_depth: int, max_string: int) -> bool:
     )
 
 
-def _check_values(raw: bytes, limit: int, max_depth: int, max_string: int) -> None:
+def _check_values(raw: bytes, limit: int, max_depth: int, max_string: int, *, lenient: bool) -> None:
     """Refuses a document of more than ``limit`` values, told from its punctuation before it is parsed.
 
     There is the outermost value, one after each comma, and one after each bracket that opens, unless
@@ -271,7 +303,7 @@ def _check_values(raw: bytes, limit: int, max_depth: int, max_string: int) -> No
         empty += len(_EMPTY.findall(bare))
     if 1 + commas + opened - empty > limit:
         # Mostly brackets: the reason is rather that they nest too deep, at a place that can be named.
-        raise _Locator(_decode(raw), max_depth, max_string).find() or excess
+        raise _Locator(_decode(raw), max_depth, max_string, lenient=lenient).find() or excess
 
 
 def _punctuation(raw: bytes) -> int:
@@ -314,9 +346,9 @@ def _longer(text: str, limit: int) -> bool:
     return len(text) * 4 > limit and len(text.encode("utf-8", "surrogatepass")) > limit
 
 
-def _refuse(text: str, reason: str, max_depth: int, max_string: int) -> NoReturn:
+def _refuse(text: str, reason: str, max_depth: int, max_string: int, *, lenient: bool = False) -> NoReturn:
     """Raises the refusal with its place, which is walked to only now."""
-    found = _Locator(text, max_depth, max_string).find()
+    found = _Locator(text, max_depth, max_string, lenient=lenient).find()
     if found is None:
         raise InvalidJsonError(reason, "a place that was not looked for")
     raise found
@@ -347,7 +379,8 @@ class _Frame:
 class _Locator:
     """Walks a text in Python to the first thing that strict JSON refuses, and names it."""
 
-    def __init__(self, text: str, max_depth: int, max_string: int) -> None:
+    def __init__(self, text: str, max_depth: int, max_string: int, *, lenient: bool = False) -> None:
+        self.lenient = lenient
         self.text = text
         self.max_depth = max_depth
         self.max_string = max_string
@@ -386,7 +419,7 @@ class _Locator:
             case "string":
                 return self._string(found)
             case "number":
-                return _number_fault(found)
+                return None if self.lenient else _number_fault(found)
             case "word" if found not in {"true", "false", "null"}:
                 return f"{found}, which is not JSON"
         return None
@@ -405,6 +438,8 @@ class _Locator:
             frame.key = value
             repeated = value in frame.keys
             frame.keys.add(value)
+        if self.lenient:
+            return None  # with max_string above its whole text
         if repeated:
             return f"duplicate key {json.dumps(value[:64])}"
         return _string_fault(value, self.max_string)

@@ -198,5 +198,5 @@ def test_the_quick_way_and_the_thorough_way_never_disagree(value: object) -> Non
         if found is None:
             continue
         assert isinstance(found, Parsed)
-        thorough = strict._thorough(raw, MAX_DEPTH, MAX_STRING, any_text=False)
+        thorough = strict._thorough(raw, MAX_DEPTH, MAX_STRING, lenient=False)
         assert _same(found.value, thorough.value)

@@ -1,9 +1,10 @@
 """The JSON form of an export (OTLP/JSON): hex ids, integers for enums, decimal strings for 64 bits.
 
-The document as a whole is strict JSON: a duplicate key or a byte that is no UTF-8 refuses all of it. What is
-wrong inside one span, U+0000 and lone surrogates too, rejects that span alone. Unknown members are passed
-over, as the specification wants; the names of protobuf (``resource_spans``) are refused, since passing over
-them would lose everything without a word.
+The document as a whole is JSON in UTF-8, or all of it is refused. What is wrong inside one span costs that
+span alone, and what is wrong with a resource or a scope costs its spans: a key that stands twice, an element
+that is no object, U+0000, a lone surrogate, a number that overflows. Unknown members are passed over whatever
+they hold, as the specification wants; the names of protobuf (``resource_spans``) are refused, since passing
+over them would lose everything without a word.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from app.chain.strict import JsonObject, JsonValue, parse
-from app.errors import BadRequestError
+from app.chain.strict import Doubled, JsonObject, JsonValue, parse
+from app.errors import BadRequestError, InvalidJsonError
 from app.trace.otlp.span import (
     MAX_ATTRIBUTES,
+    MAX_MESSAGES,
     MAX_NESTING,
+    MAX_SPANS,
     NO_ID,
     Export,
+    Place,
     Rejected,
     Span,
     SpanError,
@@ -28,6 +32,7 @@ from app.trace.otlp.span import (
     check_id,
     check_text,
     double,
+    rejection,
     shown,
 )
 
@@ -37,6 +42,10 @@ _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _DIGITS: Final = re.compile(r"-?[0-9]{1,20}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _LONGEST_NUMBER: Final = 400
+
+MAX_JSON_DEPTH: Final = 512
+"""Nested arrays and objects of a whole document. A span whose attributes nest too deep is still read, and
+rejected by itself: each of its levels takes up to four of these."""
 
 _UINT32: Final = (0, 2**32 - 1)
 _UINT64: Final = (0, 2**64 - 1)
@@ -60,52 +69,107 @@ def decode_json(raw: bytes) -> Export:
     """Decodes an ``ExportTraceServiceRequest`` in OTLP/JSON.
 
     Raises:
-        InvalidJsonError: not strict JSON (a duplicate key, too deep, not UTF-8); names the place.
-        BadRequestError: not the object that it must be.
+        InvalidJsonError: not JSON (too deep, not UTF-8, too many values), or a key twice in the outermost
+            object; names the place.
+        BadRequestError: not the object that it must be, or too many spans.
     """
-    document = _object_of(parse(raw, max_string=len(raw) + 1, any_text=True).value, "the body")
+    document = parse(
+        raw, max_depth=MAX_JSON_DEPTH, max_string=len(raw) + 1, max_values=MAX_MESSAGES, lenient=True
+    ).value
+    if not isinstance(document, dict):
+        raise BadRequestError("the body must be an object")
+    if isinstance(document, Doubled):
+        raise InvalidJsonError(f"duplicate key {shown(document.doubled)}", "$")
     for name, advice in _MISSPELT.items():
         if name in document and "resourceSpans" not in document:
             raise BadRequestError(f"{name}: {advice}")
-    spans: list[Span] = []
-    rejected: list[Rejected] = []
-    for of_resource in _array(document, "resourceSpans", "the body"):
-        _decode_resource(_object_of(of_resource, "resourceSpans"), spans, rejected)
-    return Export(spans, rejected)
-
-
-def _decode_resource(of_resource: _Members, spans: list[Span], rejected: list[Rejected]) -> None:
-    fault: SpanError | None = None
-    resource: JsonObject = {}
     try:
-        resource = _resource(of_resource)
+        of_resources = _children(document, "resourceSpans")
     except SpanError as error:
-        fault = SpanError(f"resource: {error}")
-    for scope_spans in _array(of_resource, "scopeSpans", "resourceSpans"):
-        of_scope = _object_of(scope_spans, "scopeSpans")
-        scope_fault = fault
+        raise BadRequestError(f"the body: {error}") from None
+    decoder = _Decoder()
+    for at, of_resource in enumerate(of_resources):
+        decoder.take_resource(of_resource, Place(at))
+    return Export(decoder.spans, decoder.rejected)
+
+
+class _Decoder:
+    """Collects what one document holds."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.rejected: list[Rejected] = []
+        self._scopes = 0
+
+    def take_resource(self, of_resource: JsonValue, place: Place) -> None:
+        """An element of ``resourceSpans``."""
+        fault: SpanError | None = None
+        resource: JsonObject = {}
+        try:
+            resource = _resource(_inner(of_resource, ""))
+        except SpanError as error:
+            fault = SpanError(f"resource: {error}")
+        scopes = self._children(of_resource, "scopeSpans", place, fault, resource)
+        self._scopes += len(scopes)
+        if self._scopes > MAX_SPANS:
+            raise BadRequestError(f"more than {MAX_SPANS} scopeSpans in one export; send several")
+        for at, of_scope in enumerate(scopes):
+            self._take_scope(of_scope, Place(place.resource, at), fault, resource)
+
+    def _take_scope(
+        self, of_scope: JsonValue, place: Place, fault: SpanError | None, resource: JsonObject
+    ) -> None:
         scope: JsonObject = {}
         try:
-            scope = _scope(of_scope)
+            scope = _scope(_inner(of_scope, ""))
         except SpanError as error:
-            scope_fault = fault or SpanError(f"scope: {error}")
-        for span in _array(of_scope, "spans", "scopeSpans"):
-            message = _object_of(span, "spans")
+            fault = fault or SpanError(f"scope: {error}")
+        spans = self._children(of_scope, "spans", place, fault, resource)
+        if len(self.spans) + len(self.rejected) + len(spans) > MAX_SPANS:
+            raise BadRequestError(f"more than {MAX_SPANS} spans in one export; send several")
+        for at, message in enumerate(spans):
             try:
-                if scope_fault is not None:
-                    raise scope_fault
-                spans.append(_span(message, resource, scope))
+                if fault is not None:
+                    raise fault
+                self.spans.append(_span(_inner(message, ""), resource, scope))
             except SpanError as error:
-                rejected.append(_rejected(message, str(error), resource))
+                where = Place(place.resource, place.scope, at)
+                self.rejected.append(_rejected(where, message, error, resource))
+
+    def _children(
+        self, parent: JsonValue, name: str, place: Place, fault: SpanError | None, resource: JsonObject
+    ) -> list[JsonValue]:
+        """What a resource or a scope holds; when nobody can tell, that is told once, at its own place."""
+        if isinstance(parent, dict):
+            try:
+                return _children(parent, name)
+            except SpanError as error:
+                fault = error
+        self.rejected.append(rejection(place, ("", ""), "", fault, resource))
+        return []
 
 
-def _rejected(message: _Members, reason: str, resource: JsonObject) -> Rejected:
-    trace_id, span_id, name = (_told(message.get(member)) for member in ("traceId", "spanId", "name"))
-    return Rejected(trace_id.lower(), span_id.lower(), name, reason, resource)
+def _children(parent: _Members, name: str) -> list[JsonValue]:
+    """All elements of an array, also when it stands twice."""
+    found = [value for key, value in parent.pairs if key == name] if isinstance(parent, Doubled) else None
+    children: list[JsonValue] = []
+    for value in [parent.get(name)] if found is None else found:
+        if value is None:
+            continue
+        if not isinstance(value, list):
+            raise SpanError(f"{name}: must be an array")
+        children += value
+    return children
+
+
+def _rejected(place: Place, message: JsonValue, reason: SpanError, resource: JsonObject) -> Rejected:
+    members: _Members = message if isinstance(message, dict) else {}
+    trace_id, span_id, name = (_told(members.get(member)) for member in ("traceId", "spanId", "name"))
+    return rejection(place, (trace_id, span_id), name, reason, resource)
 
 
 def _told(value: JsonValue) -> str:
-    return shown(value) if isinstance(value, str) else ""
+    return value if isinstance(value, str) else ""
 
 
 def _resource(of_resource: _Members) -> JsonObject:
@@ -213,7 +277,9 @@ def _value(value: JsonValue, key: str, depth: int) -> JsonValue:
     if value is None:
         return None
     where = f"attribute {shown(key)}"
-    if not isinstance(value, dict):
+    if type(value) is not dict:
+        if isinstance(value, Doubled):
+            raise SpanError(f"{where}: duplicate key {shown(value.doubled)}")
         raise SpanError(f'{where}: must be an object such as {{"stringValue": "x"}}')
     forms = [form for form in _FORMS if value.get(form) is not None]
     if not forms:
@@ -339,31 +405,19 @@ def _enum(message: _Members, name: str, names: Mapping[str, int]) -> int:
 # --- shapes ---------------------------------------------------------------------------------------------
 
 
-def _object_of(value: JsonValue, where: str) -> _Members:
-    """What must be an object for anything in the body to make sense."""
-    if not isinstance(value, dict):
-        raise BadRequestError(f"{where}: must be an object")
-    return value
-
-
-def _array(message: _Members, name: str, where: str) -> list[JsonValue]:
-    value = message.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise BadRequestError(f"{where}: {name} must be an array")
-    return value
-
-
 def _member_object(message: _Members, name: str) -> _Members:
     value = message.get(name)
     return {} if value is None else _inner(value, name)
 
 
 def _inner(value: JsonValue, what: str) -> _Members:
-    if not isinstance(value, dict):
-        raise SpanError(f"{what}: must be an object")
-    return value
+    """An object of which each key stands once; ``what`` may be empty where the place says it."""
+    if type(value) is dict:
+        return value
+    lead = f"{what}: " if what else ""
+    if isinstance(value, Doubled):
+        raise SpanError(f"{lead}duplicate key {shown(value.doubled)}")
+    raise SpanError(f"{lead}must be an object")
 
 
 def _few(message: _Members, name: str) -> list[JsonValue]:

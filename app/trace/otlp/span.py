@@ -21,6 +21,14 @@ MAX_NESTING: Final = 24
 MAX_ATTRIBUTES: Final = 10_000
 """Attributes (or events, or links) of one span."""
 
+MAX_SPANS: Final = 100_000
+"""Spans of one export; its resources and its scopes are so many at most, too. 16 MiB of real spans of 250
+bytes are 65,536."""
+
+MAX_MESSAGES: Final = 1_000_000
+"""Values of one export, all levels together: attributes, their values, events, links. A body of 16 MiB can
+say eight million, which would keep the others waiting; of real ones each takes 20 bytes and more."""
+
 NO_ID: Final = ""
 """The parent of a root."""
 
@@ -75,6 +83,37 @@ class Export(msgspec.Struct, frozen=True):
 
     spans: list[Span]
     rejected: list[Rejected]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where something stands in an export, each a position from 0 on; None for what it is not within."""
+
+    resource: int
+    scope: int | None = None
+    span: int | None = None
+
+    def __str__(self) -> str:
+        steps = (("scopeSpans", self.scope), ("spans", self.span))
+        return f"resourceSpans[{self.resource}]" + "".join(
+            f".{name}[{at}]" for name, at in steps if at is not None
+        )
+
+
+def rejection(
+    place: Place, ids: tuple[str, str], name: str, reason: object, resource: JsonObject
+) -> Rejected:
+    """What is told of a span that is not kept: also its place, where its ids cannot tell which one it is.
+
+    Args:
+        place: of the span, or of the resource or scope that cannot be read.
+        ids: of trace and span, as they came; empty where they cannot be read.
+        name: as it came.
+        reason: a sentence.
+        resource: as far as it was read.
+    """
+    trace_id, span_id = map(shown, ids)
+    told = str(reason) if trace_id and span_id else f"{place}: {reason}"
+    return Rejected(trace_id, span_id, shown(name), told, resource)
 
 
 def check_text(text: str, what: str) -> str:

@@ -10,15 +10,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it has no types
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from app.chain.canonical import canonical
 from app.errors import BadRequestError
-from app.trace.otlp.json_form import decode_json
+from app.trace.otlp import json_form
+from app.trace.otlp import protobuf as protobuf_form
+from app.trace.otlp.json_form import MAX_JSON_DEPTH, decode_json
 from app.trace.otlp.node import otel_of
 from app.trace.otlp.protobuf import decode_protobuf
-from app.trace.otlp.span import MAX_NESTING, Export
+from app.trace.otlp.span import MAX_MESSAGES, MAX_NESTING, MAX_SPANS, Export
 from tests.support.spans import Pairs, Sent, as_json, document, protobuf
 
 ROOT = Path(__file__).parents[4]
@@ -177,29 +181,42 @@ def test_c12_the_deepest_attribute_allowed_is_kept(send: Send) -> None:
     assert span.attributes["q"] == value
 
 
-@pytest.mark.parametrize("levels", [100, 1_200, 100_000])
-@pytest.mark.parametrize("form", ["arrayValue", "kvlistValue"])
-def test_c12_json_deeper_than_any_span_is_refused_whole(levels: int, form: str) -> None:
+def deep_json(levels: int, form: str) -> bytes:
+    """Two spans, the first with an attribute that nests so deep."""
     opening, closing = b'{"arrayValue":{"values":[', b"]}}"
     if form == "kvlistValue":
         opening, closing = b'{"kvlistValue":{"values":[{"key":"k","value":', b"}]}}"
     bottom = b"{}" if form == "kvlistValue" else b""
-    raw = as_json(Sent(attributes={"q": "deep"})).replace(
+    return as_json(Sent(attributes={"q": "deep"}), Sent()).replace(
         b'{"stringValue": "deep"}', opening * levels + bottom + closing * levels
     )
-    with pytest.raises(BadRequestError, match="nested deeper than 128 levels"):
-        decode_json(raw)
 
 
-@pytest.mark.parametrize("levels", [100, 1_200, 20_000])
-def test_c12_protobuf_deeper_than_any_span_is_refused_whole(levels: int) -> None:
+@pytest.mark.parametrize("form", ["arrayValue", "kvlistValue"])
+def test_c12_json_deeper_than_an_attribute_may_be_rejects_its_span_alone(form: str) -> None:
+    export = decode_json(deep_json(MAX_JSON_DEPTH // 4 - 5, form))
+    assert len(export.spans) == 1
+    assert export.rejected[0].reason == "attribute q: nested deeper than 24 levels"
+
+
+@pytest.mark.parametrize("levels", [MAX_JSON_DEPTH, 1_200, 100_000])
+@pytest.mark.parametrize("form", ["arrayValue", "kvlistValue"])
+def test_c12_json_deeper_than_any_document_is_refused_whole(levels: int, form: str) -> None:
+    with pytest.raises(BadRequestError, match=f"nested deeper than {MAX_JSON_DEPTH} levels"):
+        decode_json(deep_json(levels, form))
+
+
+@pytest.mark.parametrize("levels", [40, 100, 1_200, 20_000])
+def test_c12_protobuf_deeper_than_any_span_rejects_it_alone(levels: int) -> None:
     value = b""
     for _ in range(levels):
         value = field(5, field(1, value))  # AnyValue.array_value, ArrayValue.values
-    span = field(9, field(1, b"q") + field(2, value))  # Span.attributes, KeyValue.key and .value
-    raw = field(1, field(2, field(2, span)))
-    with pytest.raises(BadRequestError, match="nest at most 24 levels"):
-        decode_protobuf(raw)
+    attribute = field(9, field(1, b"q") + field(2, value))  # Span.attributes, KeyValue.key and .value
+    export = by_wire(SPAN + attribute, SPAN)
+    assert len(export.spans) == 1
+    [rejected] = export.rejected
+    assert "24 levels" in rejected.reason
+    assert (rejected.trace_id, rejected.span_id, rejected.name) == ("74" * 16, "73" * 8, "n")
 
 
 def field(number: int, payload: bytes) -> bytes:
@@ -209,6 +226,62 @@ def field(number: int, payload: bytes) -> bytes:
         length.append(size & 127 | 128)
         size >>= 7
     return bytes([number << 3 | 2, *length, size]) + payload
+
+
+SPAN = field(1, b"t" * 16) + field(2, b"s" * 8) + field(5, b"n")
+"""The least that a span in protobuf is made of."""
+
+
+def by_wire(*spans: bytes) -> Export:
+    return decode_protobuf(field(1, field(2, b"".join(field(2, span) for span in spans))))
+
+
+def test_h04_a_span_that_is_no_protobuf_is_named_and_the_others_are_kept() -> None:
+    cut = SPAN + b"\x4a\x7f"
+    not_utf8 = field(5, b"\xff") + SPAN[:-3]
+    export = by_wire(SPAN, cut, not_utf8, b"\x0a\xff", SPAN)
+    assert len(export.spans) == 2
+    at = "resourceSpans[0].scopeSpans[0].spans[3]: "
+    assert [(item.name, item.reason[: len(at)] == at) for item in export.rejected] == [
+        ("n", False),
+        ("\ufffd".encode("ascii", "replace").decode(), False),
+        ("", True),
+    ]
+
+
+def test_h04_a_resource_that_is_no_protobuf_costs_its_spans() -> None:
+    sound = field(1, field(2, field(2, SPAN)))
+    bad = field(1, field(1, field(1, field(1, b"\xff"))) + field(2, field(2, SPAN)))
+    export = decode_protobuf(sound + bad + sound)
+    assert len(export.spans) == 2
+    [rejected] = export.rejected
+    assert rejected.reason.startswith("resource: it cannot be read as protobuf")
+
+
+def test_unknown_fields_of_protobuf_are_passed_over_at_every_level() -> None:
+    unknown = b"\x78\x01" + b"\xfa\x01\x03abc" + b"\xf9\x01" + b"\0" * 8 + b"\xfd\x01" + b"\0" * 4
+    long_key = b"\x92\x80\x00" + bytes([len(SPAN + unknown)]) + SPAN + unknown  # field 2, written at length
+    scope = field(1, field(1, b"x") + unknown) + unknown + long_key
+    resource = field(1, field(1, field(1, b"a")) + unknown) + unknown + field(2, scope)
+    [span] = decode_protobuf(unknown + field(1, resource) + unknown).spans
+    assert (span.name, span.scope, span.resource) == ("n", {"name": "x"}, {"attributes": {"a": None}})
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=40), st.integers(0, 60))
+def test_any_bytes_are_refused_or_read_as_the_library_reads_them(noise: bytes, at: int) -> None:
+    sound = protobuf(Sent(attributes={"a": 1}, trace_id=b"t" * 16, span_id=b"s" * 8))
+    for raw in (noise, sound[:at] + noise + sound[at:], sound[:at] + noise + sound[at + len(noise) :]):
+        try:
+            export = decode_protobuf(raw)
+        except BadRequestError:
+            continue
+        try:
+            whole = ExportTraceServiceRequest.FromString(raw)
+        except DecodeError:
+            continue  # by a fault that costs one span alone, or in a field that is passed over
+        scopes = [scope for resource in whole.resource_spans for scope in resource.scope_spans]
+        assert len(export.spans) + len(export.rejected) == sum(len(scope.spans) for scope in scopes)
 
 
 @BOTH
@@ -254,8 +327,10 @@ def test_h06_ids_are_hex_in_either_case() -> None:
 
 
 @pytest.mark.parametrize("member", ["traceId", "spanId", "parentSpanId"])
-def test_h06_base64_ids_are_refused_and_told_so(member: str) -> None:
-    [rejected] = changed(**{member: "q6urq6urq6urq6urq6urqw=="}).rejected
+def test_h06_base64_ids_are_refused_and_told_so_as_they_came(member: str) -> None:
+    given = {"traceId": "AB" * 16, "spanId": "cD" * 8, member: "q6urq6urq6urq6urq6urQw=="}
+    [rejected] = changed(**given).rejected
+    assert (rejected.trace_id, rejected.span_id) == (given["traceId"], given["spanId"])
     assert "hex" in rejected.reason
     assert "base64" in rejected.reason
 
@@ -343,10 +418,139 @@ def test_a_value_of_the_wrong_form_rejects_the_span(value: Any) -> None:
     assert changed(attributes=[{"key": "k", "value": value}]).rejected
 
 
-def test_c05_a_duplicate_key_refuses_the_document() -> None:
-    raw = as_json(Sent()).replace(b'"kind": 1', b'"kind": 1, "\\u006bind": 2')
-    with pytest.raises(BadRequestError, match="duplicate key"):
-        decode_json(raw)
+# --- what one part of a document costs ---------------------------------------------------------------------
+
+
+TWICE: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "the span": (lambda span: span, '"\\u006bind": 2'),
+    "an attribute": (lambda span: span["attributes"][0], '"\\u006bey": "c"'),
+    "a value": (lambda span: span["attributes"][0]["value"], '"intValue": "1"'),
+    "an event": (lambda span: span["events"][0], '"name": "f"'),
+    "the status": (lambda span: span["status"], '"code": 2'),
+}
+
+
+@pytest.mark.parametrize("where", TWICE)
+def test_c05_a_key_twice_within_a_span_rejects_that_span_alone(where: str) -> None:
+    pick, again = TWICE[where]
+    made = document(*(Sent(name=name, attributes={"a": 1}, events=(("e", {}),)) for name in "xyz"))
+    pick(made["resourceSpans"][0]["scopeSpans"][0]["spans"][1])["AGAIN"] = 0
+    export = decode_json(json.dumps(made).replace('"AGAIN": 0', again).encode())
+    assert [span.name for span in export.spans] == ["x", "z"]
+    [rejected] = export.rejected
+    assert "duplicate key" in rejected.reason
+    assert (rejected.name, len(rejected.trace_id)) == ("y", 32)
+
+
+def test_c05_a_key_twice_in_the_outermost_object_refuses_the_document() -> None:
+    raw = as_json(Sent())
+    for twice in (b'"resourceSpans": [], ', b'"x": 1, "\\u0078": 2, '):
+        with pytest.raises(BadRequestError, match="duplicate key"):
+            decode_json(b"{" + twice + raw[1:])
+
+
+@pytest.mark.parametrize("member", ["resourceSpans", "scopeSpans"])
+def test_c05_a_key_twice_in_a_resource_or_scope_costs_its_spans(member: str) -> None:
+    made = json.dumps(document(Sent(name="a"), Sent(name="b"))).encode()
+    key = f'"{member}": ['.encode()
+    raw = made.replace(key + b"{", key + b'{"schemaUrl": "", "schemaUrl": "", ', 1)
+    export = decode_json(raw)
+    assert not export.spans
+    assert [item.name for item in export.rejected] == ["a", "b"]
+    assert all("duplicate key schemaUrl" in item.reason for item in export.rejected)
+
+
+def test_c05_spans_of_an_array_that_stands_twice_are_all_told_of() -> None:
+    raw = as_json(Sent(name="b")).replace(b'"spans": [', b'"spans": [{"name": "a"}], "spans": [')
+    export = decode_json(raw)
+    assert not export.spans
+    assert [item.name for item in export.rejected] == ["a", "b"]
+
+
+ODD = [None, 1, "x", [], True]
+"""Elements that are no objects."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_h04_a_span_that_is_no_object_is_named_by_its_place(odd: Any) -> None:
+    made = document(Sent(name="a"), Sent(name="b"))
+    made["resourceSpans"][0]["scopeSpans"][0]["spans"].insert(1, odd)
+    export = decode_json(json.dumps(made).encode())
+    assert [span.name for span in export.spans] == ["a", "b"]
+    assert [item.reason for item in export.rejected] == [
+        "resourceSpans[0].scopeSpans[0].spans[1]: must be an object"
+    ]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_h04_a_resource_or_scope_that_is_no_object_costs_no_other(odd: Any) -> None:
+    made = document(Sent(name="a"))
+    made["resourceSpans"].insert(0, odd)
+    made["resourceSpans"][1]["scopeSpans"].append(odd)
+    export = decode_json(json.dumps(made).encode())
+    assert [span.name for span in export.spans] == ["a"]
+    assert [item.reason for item in export.rejected] == [
+        "resourceSpans[0]: resource: must be an object",
+        "resourceSpans[1].scopeSpans[1]: scope: must be an object",
+    ]
+
+
+@pytest.mark.parametrize("odd", [1, "x", {}, True])
+def test_h04_what_is_no_array_is_told_at_its_place(odd: Any) -> None:
+    made = document(Sent(name="a"))
+    made["resourceSpans"].append({"scopeSpans": odd})
+    made["resourceSpans"][0]["scopeSpans"].append({"spans": odd})
+    export = decode_json(json.dumps(made).encode())
+    assert [span.name for span in export.spans] == ["a"]
+    assert sorted(item.reason for item in export.rejected) == [
+        "resourceSpans[0].scopeSpans[1]: spans: must be an array",
+        "resourceSpans[1]: scopeSpans: must be an array",
+    ]
+
+
+@pytest.mark.parametrize("member", ["attributes", "events", "links"])
+@pytest.mark.parametrize("odd", ODD)
+def test_h04_an_element_that_is_no_object_rejects_its_span_alone(member: str, odd: Any) -> None:
+    made = document(Sent(name="a"), Sent(name="b"), Sent(name="c"))
+    made["resourceSpans"][0]["scopeSpans"][0]["spans"][1][member] = [odd]
+    export = decode_json(json.dumps(made).encode())
+    assert [span.name for span in export.spans] == ["a", "c"]
+    assert "must be an object" in export.rejected[0].reason
+
+
+LONG = "9" * 200
+NUMBERS = ["1e999", "-1e999", LONG, f"-{LONG}"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("member", ["kind", "startTimeUnixNano", "flags", "droppedAttributesCount", "name"])
+def test_c09_an_overflowing_number_that_is_used_rejects_its_span_alone(number: str, member: str) -> None:
+    made = document(Sent(name="a"), Sent(name="b"))
+    made["resourceSpans"][0]["scopeSpans"][0]["spans"][0][member] = "HERE"
+    export = decode_json(json.dumps(made).encode().replace(b'"HERE"', number.encode()))
+    assert [span.name for span in export.spans] == ["b"]
+    assert member in export.rejected[0].reason
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("form", ["doubleValue", "intValue"])
+def test_c09_an_overflowing_value_rejects_its_span_alone(number: str, form: str) -> None:
+    raw = as_json(Sent(attributes={"k": "HERE"}), Sent(name="b"))
+    raw = raw.replace(b'{"stringValue": "HERE"}', f'{{"{form}": {number}}}'.encode())
+    export = decode_json(raw)
+    assert [span.name for span in export.spans] == ["b"]
+    assert export.rejected[0].reason.startswith(f"attribute k: {form}")
+
+
+ANYTHING = [*NUMBERS, '{"a": 1, "a": 2}', '"\\u0000"', '"\\ud800"', "[" * 200 + "]" * 200]
+
+
+@pytest.mark.parametrize("odd", ANYTHING)
+def test_h06_unknown_members_are_passed_over_whatever_they_hold(odd: str) -> None:
+    raw = as_json(Sent(name="a", attributes={"k": 1}, events=(("e", {}),)))
+    raw = raw.replace(b"{", b'{"unknown": ' + odd.encode() + b", ").replace(b", }", b"}")
+    [span] = decode_json(raw).spans
+    assert span.attributes == {"k": 1}
 
 
 def test_c07_a_lone_surrogate_rejects_its_span_alone() -> None:
@@ -357,8 +561,116 @@ def test_c07_a_lone_surrogate_rejects_its_span_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"[]", b"1", b'{"resourceSpans":{}}', b'{"resourceSpans":[1]}', b"\xef\xbb\xbf{}"]
+    "raw",
+    [
+        b"[]",
+        b"1",
+        b'{"resourceSpans":{}}',
+        b"\xef\xbb\xbf{}",
+        b"",
+        b"{}{}",
+        b'{"x":NaN}',
+        b'{"x":"\xff"}',
+        b"{'x':1}",
+        b"{",
+    ],
 )
 def test_what_is_no_export_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequestError):
         decode_json(raw)
+
+
+# --- how much (case H01) -----------------------------------------------------------------------------------
+
+MIB = 1024 * 1024
+
+
+def times(piece: bytes, size: int = 16 * MIB) -> bytes:
+    return piece * (size // len(piece))
+
+
+TOO_MANY = {
+    "resources": (times(b"\x0a\x00"), "resourceSpans"),
+    "resources, keys written at length": (times(b"\x8a\x80\x00\x00"), "resourceSpans"),
+    "unknown fields": (times(b"\x78\x01"), "resourceSpans"),
+    "scopes": (field(1, times(b"\x12\x00")), "scopeSpans"),
+    "spans": (field(1, field(2, times(b"\x12\x00"))), "spans"),
+    "spans of many scopes": (field(1, times(field(2, field(2, b"") * 90_000), MIB)), "spans"),
+}
+
+
+@pytest.mark.parametrize("what", TOO_MANY)
+def test_h01_more_messages_than_the_limit_are_refused_by_name(what: str) -> None:
+    raw, name = TOO_MANY[what]
+    with pytest.raises(BadRequestError, match=f"more than {MAX_SPANS} {name} in one export"):
+        decode_protobuf(raw)
+
+
+@pytest.mark.parametrize("number", [9, 11, 13])
+def test_h01_values_of_many_spans_are_counted_together(number: int) -> None:
+    span = SPAN + field(number, b"") * 10_000
+    with pytest.raises(BadRequestError, match=f"more than {MAX_MESSAGES} attributes, events, links"):
+        by_wire(*[span] * 101)
+
+
+CROWDED = {
+    "attributes": field(9, b""),
+    "events": field(11, b""),
+    "links": field(13, b""),
+    "members of an attribute": field(9, field(2, field(6, times(field(1, b""), 2 * MIB)))),
+    "items of an attribute": field(9, field(2, field(5, times(field(1, b""), 2 * MIB)))),
+    "attributes of an event": field(11, times(field(3, b""), 2 * MIB)),
+    "attributes of a link": field(13, times(field(4, b""), 2 * MIB)),
+}
+
+
+@pytest.mark.parametrize("what", CROWDED)
+def test_h01_a_span_of_millions_of_messages_is_never_parsed_and_rejected_alone(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    message = protobuf_form.SpanMessage
+
+    class Watched:
+        @staticmethod
+        def FromString(part: bytes) -> Any:  # noqa: N802  the library's name
+            parsed.append(len(part))
+            return message.FromString(part)
+
+    monkeypatch.setattr(protobuf_form, "SpanMessage", Watched)
+    crowded = SPAN + times(CROWDED[what], max(2 * MIB, len(CROWDED[what])))
+    export = by_wire(SPAN, crowded, SPAN)
+    assert len(export.spans) == 2
+    assert "more than 100000 fields" in export.rejected[0].reason
+    assert parsed == [len(SPAN)] * 2
+
+
+def test_a_large_span_of_few_large_values_is_kept() -> None:
+    text = "\n\x12" * (MIB // 2)
+    [span] = by_protobuf(Sent(attributes={f"k{n}": text for n in range(8)})).spans
+    assert len(span.attributes) == 8
+
+
+def test_as_many_real_spans_as_16_mib_hold_are_taken() -> None:
+    attributes = field(9, field(1, b"gen_ai.tool.name") + field(2, field(1, b"x" * 16)))
+    span = field(2, SPAN + attributes * 1)
+    export = decode_protobuf(field(1, field(2, span * 65_536)))
+    assert len(export.spans) == 65_536
+
+
+def test_h01_values_of_json_are_counted_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_form, "MAX_MESSAGES", 1_000)
+    assert decode_json(b'{"x":[' + b",".join([b"{}"] * 990) + b"]}") == Export([], [])
+    with pytest.raises(BadRequestError, match="more than 1000 values"):
+        decode_json(b'{"x":[' + b",".join([b"{}"] * 1_000) + b"]}")
+
+
+@pytest.mark.parametrize("member", ["scopeSpans", "spans"])
+def test_h01_spans_and_scopes_of_json_are_counted_over_all(
+    member: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_form, "MAX_SPANS", 10)
+    scope = {"spans": [{}] * 4} if member == "spans" else {}
+    made = {"resourceSpans": [{"scopeSpans": [scope] * (1 if member == "spans" else 4)}] * 3}
+    with pytest.raises(BadRequestError, match=f"more than 10 {member}"):
+        decode_json(json.dumps(made).encode())
