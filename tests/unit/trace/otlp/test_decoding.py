@@ -467,7 +467,7 @@ def test_c05_spans_of_an_array_that_stands_twice_are_all_told_of() -> None:
     assert [item.name for item in export.rejected] == ["a", "b"]
 
 
-ODD = [None, 1, "x", [], True]
+ODD: list[Any] = [None, 1, "x", [], True]
 """Elements that are no objects."""
 
 
@@ -629,7 +629,7 @@ def test_h01_a_span_of_millions_of_messages_is_never_parsed_and_rejected_alone(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[int] = []
-    message = protobuf_form.SpanMessage
+    message = protobuf_form.SpanMessage  # type: ignore[attr-defined]  # not exported, on purpose
 
     class Watched:
         @staticmethod
@@ -670,7 +670,7 @@ def test_h01_spans_and_scopes_of_json_are_counted_over_all(
     member: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_form, "MAX_SPANS", 10)
-    scope = {"spans": [{}] * 4} if member == "spans" else {}
+    scope: dict[str, Any] = {"spans": [{}] * 4} if member == "spans" else {}
     made = {"resourceSpans": [{"scopeSpans": [scope] * (1 if member == "spans" else 4)}] * 3}
     with pytest.raises(BadRequestError, match=f"more than 10 {member}"):
         decode_json(json.dumps(made).encode())
