@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from litestar import post
 
 from app.chain.record import Draft
-from app.chain.strict import Parsed
 from app.errors import IdempotencyConflictError, InvalidMemberError
 from app.guard.kinds import TRACE
 from app.http import documents, examples
 from app.http.access import granted
-from app.http.batches import Make, Post, mark_of, post_all, post_lines, read_object
-from app.http.bodies import Received, beside, receive
+from app.http.batches import Post, Posting, Sent, post_documents
 from app.http.exchange import Call
 from app.http.operation import LINES, ON_AGENT, Variant, describe
-from app.http.responses import Answer, answer
-from app.ledger.idempotency import Stamp
+from app.http.responses import Answer
 from app.principal import Permission
 from app.trace.fragment import Fragment
+
+
+def _read(sent: Sent) -> Post:
+    fragment = Fragment.parse(sent.parsed.value)
+    return Post(
+        draft=Draft(TRACE, fragment.payload, sent.actor, sent.text),
+        told={"session_id": str(fragment.session_id), "nodes": fragment.nodes},
+    )
+
+
+_TRACES: Final = Posting("traces", _read)
 
 
 @post(
@@ -53,27 +63,4 @@ async def post_traces(request: Call) -> Answer:
     transaction and the answer has one line for each, in order. The record's time is the service's own; times
     in nodes are the sender's word, kept as sent.
     """
-    grant = granted(request)
-    received = await receive(request, grant, lines=True)
-    make = _maker(grant.actor)
-    if received.is_lines:
-        return await post_lines(request, grant, received, "traces", make)
-    (receipt,) = await post_all(request, grant, [await beside(received.raw, lambda: _one(received, make))])
-    return answer(receipt)
-
-
-def _one(received: Received, make: Make) -> Post:
-    parsed, text = read_object(received)
-    return make(parsed, text, mark_of(received, "traces", text))
-
-
-def _maker(actor: str) -> Make:
-    def make(parsed: Parsed, text: str, mark: Stamp | None) -> Post:
-        fragment = Fragment.parse(parsed.value)
-        return Post(
-            draft=Draft(TRACE, fragment.payload, actor, text),
-            told={"session_id": str(fragment.session_id), "nodes": fragment.nodes},
-            mark=mark,
-        )
-
-    return make
+    return await post_documents(request, granted(request), _TRACES)

@@ -2,6 +2,10 @@
 
 The stamp is part of the signed payload of the act's first record, so a retry is recognised after any
 restart and by any server process. The key's scope is (tenant, agent, endpoint); only hashes are kept.
+
+A post of several documents is one request too: its first record carries the key, each further one a key made
+of it, and all of them the digest of the whole. So whatever comes later under the key is the same request or
+another one, never a part of one.
 """
 
 from __future__ import annotations
@@ -39,11 +43,55 @@ def stamp(endpoint: str, idempotency_key: str, canonical_body: str) -> Stamp:
         idempotency_key: the client's header, as sent.
         canonical_body: the body as canonical JSON, so that reordered members are the same request.
     """
-    scoped = f"{endpoint}\n{idempotency_key}"
-    return Stamp(
-        key=hashlib.sha256(scoped.encode()).hexdigest(),
-        request=hashlib.sha256(canonical_body.encode()).hexdigest(),
-    )
+    return Stamp(_key(endpoint, idempotency_key), digest_of(canonical_body))
+
+
+class Keyed(msgspec.Struct, frozen=True):
+    """A post of one or more documents under an Idempotency-Key: one request, whatever form it came in.
+
+    Attributes:
+        endpoint: as for ``stamp``.
+        key: the client's header, as sent.
+        digests: of all documents that were sent, in order, those that were refused already as ``refused``
+            marks them.
+        places: which of them are to become records, as indices of ``digests``.
+    """
+
+    endpoint: str
+    key: str
+    digests: tuple[str, ...]
+    places: tuple[int, ...]
+
+    def stamps(self, sound: Sequence[bool]) -> list[Stamp]:
+        """The stamps of the records, in order.
+
+        Which documents are refused counts as well: should a later version judge one differently, that is a
+        conflict, and no record is ever given out as that of another document.
+
+        Args:
+            sound: of each document that is to become a record, whether it does.
+        """
+        digests = list(self.digests)
+        for place, is_sound in zip(self.places, sound, strict=True):
+            digests[place] = digests[place] if is_sound else refused(digests[place])
+        # One document alone has the stamp that ``stamp`` makes of it.
+        request = digests[0] if len(digests) == 1 else digest_of("\n".join(digests))
+        return [Stamp(self._nth_key(number), request) for number in range(1, sum(sound) + 1)]
+
+    def _nth_key(self, number: int) -> str:
+        """The key of the n-th record: the first one has the client's own, whatever the request's form."""
+        return _key(self.endpoint if number == 1 else f"{self.endpoint}/{number}", self.key)
+
+
+def digest_of(document: str | bytes) -> str:
+    """The digest of a document: of its canonical text, or of its bytes where they are no JSON."""
+    raw = document.encode() if isinstance(document, str) else document
+    return hashlib.sha256(raw).hexdigest()
+
+
+def refused(digest: str) -> str:
+    """The digest of a document that was refused."""
+    return f"!{digest}"
 
 
 def stamped(drafts: Sequence[Draft], mark: Stamp | None) -> tuple[Draft, ...]:
@@ -80,3 +128,7 @@ def key_of(record: VerifiedRecord) -> str | None:
     member = record.payload.get(MEMBER)
     key = member.get("key") if isinstance(member, dict) else None
     return key if isinstance(key, str) else None
+
+
+def _key(endpoint: str, idempotency_key: str) -> str:
+    return hashlib.sha256(f"{endpoint}\n{idempotency_key}".encode()).hexdigest()

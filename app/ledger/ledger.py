@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from app.guard.policy import Policy
     from app.guard.state import Action, GuardState
     from app.ledger.clock import Clock
-    from app.ledger.idempotency import Stamp
+    from app.ledger.idempotency import Keyed, Stamp
     from app.ledger.keystore import TenantKeys
     from app.ledger.on_record import Call, Held
     from app.ledger.post import Entry, Receipt
@@ -324,19 +324,21 @@ class Ledger:
     # --- posts --------------------------------------------------------------------------------------
 
     async def post(
-        self, grant: Grant, entries: Sequence[Entry], *, whole: bool = False
+        self, grant: Grant, entries: Sequence[Entry], *, whole: bool = False, keyed: Keyed | None = None
     ) -> list[Receipt | TrailsError]:
         """Appends traces and events to the agent's chain; one result an entry, in their order.
 
         All that are accepted are written in one transaction. The result of another one says why not: it
         breaks a limit (BadRequestError), its key was used with another body (IdempotencyConflictError), or
         spans of it are on record (SpansOnRecordError). With ``whole`` one that is refused takes all with it.
+        With ``keyed`` they are one request under a key: each gets its first receipt again, or all are a
+        conflict.
 
         Raises:
             QuarantinedError: the chain does not verify.
             UnavailableError: the database is away or too busy; post the same again.
         """
-        return await self._poster.post(await self._chain(grant), entries, whole=whole)
+        return await self._poster.post(await self._chain(grant), entries, whole=whole, keyed=keyed)
 
     async def spans_on_record(self, grant: Grant, keys: Collection[SpanKey]) -> dict[SpanKey, Held]:
         """Those of the spans that the agent's chain holds, each with its record and the hash of its content.

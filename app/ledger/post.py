@@ -33,7 +33,7 @@ from app.errors import (
 from app.guard.kinds import EVENT, TRACE
 from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.chain import LOCK_SECS
-from app.ledger.idempotency import MEMBER, Stamp, act_length, stamped
+from app.ledger.idempotency import MEMBER, Keyed, Stamp, act_length, stamped
 from app.ledger.mirror import row_of
 from app.ledger.read import verified_row
 from app.ledger.rebuild import QUICK_CHARS, catch_up
@@ -129,6 +129,10 @@ class _Item:
         except BadRequestError as error:
             self.result = error
 
+    def mark(self, mark: Stamp) -> None:
+        self.entry = msgspec.structs.replace(self.entry, mark=mark)
+        self.draft = stamped([self.draft], mark)[0]
+
     @property
     def size(self) -> int:
         return len(self.draft.payload_text or "")
@@ -192,11 +196,12 @@ class Poster:
         self._waiting = 0
 
     async def post(
-        self, chain: Chain, entries: Sequence[Entry], *, whole: bool = False
+        self, chain: Chain, entries: Sequence[Entry], *, whole: bool = False, keyed: Keyed | None = None
     ) -> list[Receipt | TrailsError]:
         """Appends all entries that can be accepted, at once; one result an entry, in their order.
 
-        With ``whole`` they stand or fall together: when one is refused, none that is new is written.
+        With ``whole`` they stand or fall together: when one is refused, none that is new is written. With
+        ``keyed`` they are one request, which marks those that are sound; these stand or fall together.
 
         Raises:
             QuarantinedError: the chain does not verify.
@@ -205,9 +210,12 @@ class Poster:
         if self._waiting >= MAX_WAITING:
             raise UnavailableError("too many posts wait for the database; try again")
         items = [_Item(entry, chain.id.log_uuid) for entry in entries]
-        if whole:
-            for item in items:
-                item.together = items
+        sound = [item for item in items if item.result is None]
+        if keyed is not None:
+            marks = keyed.stamps([item.result is None for item in items])
+            for item, mark in zip(sound, marks, strict=True):
+                item.mark(mark)
+        _put_together(items if whole else sound if keyed is not None else ())
         post = _Post(items)
         self._enqueue(chain, post)
         self._waiting += 1
@@ -374,6 +382,11 @@ def _sealed(
         head = record.head
         sealed.append((item, record))
     return sealed
+
+
+def _put_together(items: Sequence[_Item]) -> None:
+    for item in items:
+        item.together = items
 
 
 def _take(queue: deque[_Post]) -> list[_Post]:

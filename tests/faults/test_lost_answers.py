@@ -11,8 +11,12 @@ import pytest
 
 import db.ledger
 import db.pool
+from app.chain.canonical import canonical
+from app.chain.record import Draft
 from app.errors import StaleChainError, UnavailableError
 from app.ledger import Ledger
+from app.ledger.idempotency import Keyed, digest_of
+from app.ledger.post import Entry
 from db.pool import create_pool
 from tests.support.ledgers import (
     MASTER_KEY,
@@ -265,3 +269,22 @@ async def test_p18_serialization_failures_never_leave_half_an_act(
     kinds = await table.kinds(after=1)
     assert kinds == ["action_requested", "action_allowed"] * (len(kinds) // 2)
     assert len(kinds) // 2 >= allowed
+
+
+async def test_p19_a_batch_under_a_key_is_stored_once_and_whole(
+    agents: dict[Fault, Caller], second_ledger: Ledger, proxy: Proxy, table: Table, subtests: pytest.Subtests
+) -> None:
+    drafts = [Draft("event", {"data": n}, "operator", canonical({"data": n})) for n in range(3)]
+    digests = tuple(digest_of(str(draft.payload_text)) for draft in drafts)
+    request = Keyed("events", KEY, digests, (0, 1, 2))
+    for fault, agent in agents.items():
+        with subtests.test(fault=fault.name):
+            fired = proxy.fired
+            proxy.arm(fault, b'"kind":"event"')
+            receipts = await until_answered(
+                lambda agent=agent: agent.post(*map(Entry, drafts), keyed=request)  # type: ignore[misc]
+            )
+            assert proxy.fired == fired + 1
+            assert [receipt.seq for receipt in receipts] == [2, 3, 4]
+            assert await agent.at(second_ledger).post(*map(Entry, drafts), keyed=request) == receipts
+            assert await table.kinds(fault.name, after=1) == ["event"] * 3

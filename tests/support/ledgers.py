@@ -22,7 +22,7 @@ from app.guard.decide import Ask, Decision
 from app.guard.policy import Policy
 from app.guard.state import GuardState, fold
 from app.ledger import Ledger
-from app.ledger.idempotency import Stamp, stamp
+from app.ledger.idempotency import Keyed, Stamp, stamp
 from app.ledger.mirror import row_of
 from app.ledger.on_record import Held
 from app.ledger.post import Entry, SpanKey
@@ -134,9 +134,9 @@ class Caller:
     async def pending(self) -> list[JsonObject]:
         return await self.ledger.pending(self.may(Permission.DECIDE))
 
-    async def post(self, *entries: Entry, whole: bool = False) -> list[Any]:
+    async def post(self, *entries: Entry, whole: bool = False, keyed: Keyed | None = None) -> list[Any]:
         """Posts all at once; receipts and errors in the order given."""
-        return list(await self.ledger.post(self.may(Permission.POST), entries, whole=whole))
+        return list(await self.ledger.post(self.may(Permission.POST), entries, whole=whole, keyed=keyed))
 
     async def on_record(self, *keys: SpanKey) -> dict[SpanKey, Held]:
         return await self.ledger.spans_on_record(self.may(Permission.POST), keys)

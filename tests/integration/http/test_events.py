@@ -12,7 +12,7 @@ import pytest
 
 from app.http.batches import MAX_ITEMS
 from app.trace.event import RESERVED_TYPES
-from tests.integration.http.client import Client
+from tests.integration.http.client import Client, Reply
 from tests.integration.http.posting import EVENTS, SESSION, event, head, post_lines, recorded, results
 from tests.support.postgres import Database
 from tests.unit.trace.test_instant import REFUSED
@@ -147,17 +147,17 @@ def test_terminated_and_guarded_agents_post_what_is_evidence(operator: Client) -
 def test_p21_events_sent_again_get_their_first_receipts(operator: Client, agent: Client) -> None:
     several = {"events": [event(type="a"), event(type="b")]}
     batch = [event(type="c"), b"x", event(type="d")]
-    first = [
-        agent.post(EVENTS, event(), Idempotency_Key="k"),
-        agent.post(EVENTS, several, Idempotency_Key="k"),
-        post_lines(agent, EVENTS, batch, Idempotency_Key="k"),
-    ]
+
+    def send_all() -> list[Reply]:
+        return [
+            agent.post(EVENTS, event(), Idempotency_Key="one"),
+            agent.post(EVENTS, several, Idempotency_Key="several"),
+            post_lines(agent, EVENTS, batch, Idempotency_Key="lines"),
+        ]
+
+    first = send_all()
     agent.post(EVENTS, event())
-    again = [
-        agent.post(EVENTS, event(), Idempotency_Key="k"),
-        agent.post(EVENTS, several, Idempotency_Key="k"),
-        post_lines(agent, EVENTS, batch, Idempotency_Key="k"),
-    ]
+    again = send_all()
     assert [reply.status for reply in first] == [200, 200, 200]
     assert [reply.raw for reply in again] == [reply.raw for reply in first]
     assert len(recorded(operator, "event")) == 6
