@@ -1,6 +1,8 @@
 -- How many tokens did each model use, and what did it cost?
 --
--- What an AGENT node says again of its parts is left out where the parts say it themselves.
+-- What an AGENT node says again of its parts is left out where its session's parts say it themselves, also when
+-- these were recorded at another time or by another agent than asked for; a call seen from both ends counts by
+-- its outer one. Guarded actions are not in it: what they cost is charged to a budget (see budget_burn).
 --
 -- Parameters:
 --   since  timestamptz  -  Recorded at this time or later.
@@ -14,15 +16,41 @@
 --   output_tokens  Tokens written.
 --   total_tokens   All tokens.
 --   cost           Costs together, in the unit that was sent; empty where none was.
-SELECT n.model, count(*) AS calls, sum(n.input_tokens) AS input_tokens, sum(n.output_tokens) AS output_tokens,
-       sum(n.total_tokens) AS total_tokens, sum(n.cost) AS cost
-  FROM (SELECT n.*, bool_or(n.node_type IS DISTINCT FROM 'AGENT' AND n.total_tokens IS NOT NULL)
-                        OVER (PARTITION BY n.tenant_id, n.session_id) AS told_by_parts
-          FROM trails.trace_nodes AS n
-         WHERE n.recorded_at >= coalesce(:since::timestamptz, '-infinity')
-           AND n.recorded_at < coalesce(:until::timestamptz, 'infinity')
-           AND (:agent::text IS NULL OR n.agent_id = :agent)) AS n
- WHERE (n.model IS NOT NULL OR n.total_tokens IS NOT NULL)
-   AND NOT (n.node_type IS NOT DISTINCT FROM 'AGENT' AND n.told_by_parts)
- GROUP BY n.model
- ORDER BY total_tokens DESC NULLS LAST, n.model;
+WITH used AS MATERIALIZED (
+    SELECT tenant_id, session_id, node_type, model, input_tokens, output_tokens, total_tokens, cost
+      FROM trails.trace_nodes
+     WHERE node_type IS DISTINCT FROM 'TOOL_CALL'
+       AND (model IS NOT NULL OR total_tokens IS NOT NULL)
+       AND recorded_at >= coalesce(:since::timestamptz, '-infinity')
+       AND recorded_at < coalesce(:until::timestamptz, 'infinity')
+       AND (:agent::text IS NULL OR agent_id = :agent)
+    UNION ALL
+    SELECT tenant_id, session_id, node_type, model, input_tokens, output_tokens, total_tokens, cost
+      FROM trails.tool_calls
+     WHERE action_id IS NULL
+       AND (model IS NOT NULL OR total_tokens IS NOT NULL)
+       AND recorded_at >= coalesce(:since::timestamptz, '-infinity')
+       AND recorded_at < coalesce(:until::timestamptz, 'infinity')
+       AND (:agent::text IS NULL OR agent_id = :agent)
+), parts AS MATERIALIZED (
+    -- Of each session with an AGENT node: what do its other nodes tell, all of them?
+    SELECT s.tenant_id, s.session_id, bool_or(n.total_tokens IS NOT NULL) AS tokens,
+           bool_or(n.cost IS NOT NULL AND n.action_id IS NULL) AS cost
+      FROM (SELECT DISTINCT tenant_id, session_id FROM used WHERE node_type = 'AGENT') AS s
+      JOIN trails.trace_nodes AS n ON n.tenant_id = s.tenant_id AND n.session_id = s.session_id
+     WHERE n.node_type IS DISTINCT FROM 'AGENT'
+     GROUP BY s.tenant_id, s.session_id
+)
+SELECT u.model,
+       count(*) FILTER (WHERE r.tokens) AS calls,
+       sum(u.input_tokens) FILTER (WHERE r.tokens) AS input_tokens,
+       sum(u.output_tokens) FILTER (WHERE r.tokens) AS output_tokens,
+       sum(u.total_tokens) FILTER (WHERE r.tokens) AS total_tokens,
+       sum(u.cost) FILTER (WHERE r.cost) AS cost
+  FROM used AS u
+  LEFT JOIN parts AS p ON p.tenant_id = u.tenant_id AND p.session_id = u.session_id
+ CROSS JOIN LATERAL (SELECT u.node_type IS DISTINCT FROM 'AGENT' OR p.tokens IS NOT TRUE AS tokens,
+                            u.node_type IS DISTINCT FROM 'AGENT' OR p.cost IS NOT TRUE AS cost) AS r
+ WHERE r.tokens OR (r.cost AND u.cost IS NOT NULL)
+ GROUP BY u.model
+ ORDER BY total_tokens DESC NULLS LAST, u.model;

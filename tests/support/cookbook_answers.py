@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -83,8 +83,8 @@ def failed_calls_by_tool_and_day(world: World, asked: Asked) -> list[Row]:
 
 def tool_reliability(world: World, asked: Asked) -> list[Row]:
     groups: dict[str, list[Sent]] = defaultdict(list)
-    for one in world.nodes():
-        if one.is_call and asked(one.at, one.agent):
+    for one in world.calls():
+        if asked(one.at, one.agent):
             groups[one.name].append(one)
     rows = []
     for tool, found in groups.items():
@@ -144,7 +144,9 @@ def retries_and_their_cost(world: World, asked: Asked) -> list[Row]:
                 "failed": len({failed.id for failed, _ in pairs if failed.name == tool}),
                 "retries": len(retries),
                 "worked": sum(one.status == "success" for one in retries),
-                "retry_cost": total(one.metadata.get("cost") for one in retries),
+                "denied": sum(one.status == "denied" for one in retries),
+                "retry_cost": total(cost(one) for one in retries if not one.guarded),
+                "retry_budget": total(cost(one) for one in retries if one.guarded and one.status != "denied"),
                 "retry_tokens": total(tokens(one)[2] for one in retries),
             }
         )
@@ -271,36 +273,49 @@ def tokens(one: Sent) -> tuple[int | None, int | None, int | None]:
     return read, written, said.get("total", None if read is None else read + written)
 
 
+def cost(one: Sent) -> Any:
+    """What a node says that it cost, in whatever unit; of an action what its policy says."""
+    return one.metadata.get("cost")
+
+
 def total(values: Any) -> Any:
     """A sum as SQL has it: None of nothing."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
+def counted_nodes(world: World) -> list[Sent]:
+    """All nodes but the inner ends of calls that were seen from both."""
+    return [one for one in world.nodes() if not (one.is_tool_call and world.is_inner_end(one))]
+
+
 def tokens_and_cost_by_model(world: World, asked: Asked) -> list[Row]:
-    chosen = [one for one in world.nodes() if asked(one.at, one.agent)]
-    told = {one.session for one in chosen if one.type != "AGENT" and tokens(one)[2] is not None}
-    counted = [
-        one
-        for one in chosen
-        if ("model" in one.metadata or tokens(one)[2] is not None)
-        and not (one.type == "AGENT" and one.session in told)
-    ]
+    nodes = [one for one in counted_nodes(world) if not one.guarded]
+    parts = [one for one in nodes if one.type != "AGENT"]
+    told = {one.session for one in parts if tokens(one)[2] is not None}
+    priced = {one.session for one in parts if cost(one) is not None}
+    models: dict[str | None, list[Sent]] = defaultdict(list)
+    for one in nodes:
+        named = "model" in one.metadata or tokens(one)[2] is not None
+        repeated = one.type == "AGENT" and one.session in told
+        costs = cost(one) is not None and not (one.type == "AGENT" and one.session in priced)
+        if named and asked(one.at, one.agent) and (costs or not repeated):
+            models[one.metadata.get("model")].append(one)
     rows = []
-    for model in {one.metadata.get("model") for one in counted}:
-        own = [one for one in counted if one.metadata.get("model") == model]
-        read, written, all_ = (total(tokens(one)[at] for one in own) for at in range(3))
+    for model, own in models.items():
+        new = [one for one in own if not (one.type == "AGENT" and one.session in told)]
+        read, written, all_ = (total(tokens(one)[at] for one in new) for at in range(3))
         rows.append(
             {
                 "model": model,
-                "calls": len(own),
+                "calls": len(new),
                 "input_tokens": read,
                 "output_tokens": written,
                 "total_tokens": all_,
-                "cost": total(one.metadata.get("cost") for one in own),
+                "cost": total(cost(o) for o in own if not (o.type == "AGENT" and o.session in priced)),
             }
         )
-    return sorted(rows, key=lambda row: -row["total_tokens"])
+    return sorted(rows, key=lambda row: -(-1 if row["total_tokens"] is None else row["total_tokens"]))
 
 
 def session_row(world: World, session: str, nodes: list[Sent]) -> Row:
@@ -310,7 +325,7 @@ def session_row(world: World, session: str, nodes: list[Sent]) -> Row:
         "session_id": session,
         "agents": sorted({one.agent for one in sent}),
         "nodes": len(nodes),
-        "failed_tool_calls": sum(one.is_call and one.status == "failed" for one in nodes),
+        "failed_tool_calls": sum(one.session == session for one in world.failed()),
         "first": min(one.at for one in sent),
         "last": max([one.at for one in sent] + asked_in),
     }
@@ -320,11 +335,13 @@ def tokens_and_cost_by_session(world: World, asked: Asked) -> list[Row]:
     rows = []
     for session, nodes in world.sessions().items():
         row = session_row(world, session, nodes)
-        own = [one for one in nodes if one.type != "AGENT"]
+        counted = [one for one in counted_nodes(world) if one.session == session]
+        acts = [act for act in world.acts if act.session == session]
+        charged = sum(act.cost for act in acts if act.decision in {"allowed", "approved"}) if acts else None
 
-        def summed(value: Callable[[Sent], Any], own: list[Sent] = own, nodes: list[Sent] = nodes) -> Any:
-            of_parts = total(map(value, own))
-            return total(map(value, nodes)) if of_parts is None else of_parts
+        def summed(value: Callable[[Sent], Any], counted: list[Sent] = counted) -> Any:
+            of_parts = total(value(one) for one in counted if one.type != "AGENT")
+            return total(map(value, counted)) if of_parts is None else of_parts
 
         first = row.pop("first")
         del row["last"]
@@ -335,7 +352,8 @@ def tokens_and_cost_by_session(world: World, asked: Asked) -> list[Row]:
                     "input_tokens": summed(lambda one: tokens(one)[0]),
                     "output_tokens": summed(lambda one: tokens(one)[1]),
                     "total_tokens": summed(lambda one: tokens(one)[2]),
-                    "cost": summed(lambda one: one.metadata.get("cost")),
+                    "cost": summed(lambda one: None if one.guarded else cost(one)),
+                    "budget_spent": charged,
                     "first_recorded_at": moment(first),
                 }
             )
@@ -442,17 +460,49 @@ def scars_and_terminations(world: World, asked: Asked) -> list[Row]:
 
 
 def conflicting_reports(world: World, asked: Asked) -> list[Row]:
-    return [
+    rows = [
         {
             "recorded_at": moment(one["at"]),
             "agent_id": one["agent"],
             "type": "outcome_conflict",
             "actor": "operator",
+            "session_id": world.chains[one["agent"]],
             "data": one["data"],
         }
         for one in world.conflicts
         if asked(one["at"], one["agent"])
     ]
+    for type_, said, stands in contradictions(world):
+        at = max(said.at, stands.at)
+        if asked(at) and asked.agent in {None, said.agent, stands.agent}:
+            recorded = {"agent_id": stands.agent, "seq": stands.seq}
+            data = {
+                "node_id": said.id,
+                "name": said.name,
+                "reported": {**members(said, stands), "seq": said.seq},
+                "recorded": {**members(stands, said), **recorded},
+            }
+            row = {"recorded_at": moment(at), "agent_id": said.agent, "type": type_, "actor": said.actor}
+            rows.append({**row, "session_id": said.session, "data": data})
+    return sorted(rows, key=lambda row: (row["recorded_at"], row["agent_id"]))
+
+
+def contradictions(world: World) -> Iterator[tuple[str, Sent, Sent]]:
+    """What was said of a node and does not stand, with what does."""
+    for stands in world.nodes():
+        for said in world.sent:
+            if (said.session, said.id) != (stands.session, stands.id) or said.content == stands.content:
+                continue
+            if said.agent == stands.agent and not said.guarded:
+                yield "node_resent", said, stands
+            elif said.agent != stands.agent and said in world.nodes() and said.at > stands.at:
+                yield "node_shared", said, stands
+
+
+def members(one: Sent, than: Sent) -> dict[str, Any]:
+    """The members of a node that are not those of the other."""
+    other = than.content
+    return {key: value for key, value in one.content.items() if key not in other or other[key] != value}
 
 
 def skewed_clocks(world: World, asked: Asked) -> list[Row]:

@@ -73,6 +73,8 @@ class Sent(msgspec.Struct):
     node: dict[str, Any]
     at: int
     guarded: bool = False
+    actor: str = ""
+    seq: int = 0
 
     @property
     def id(self) -> str:
@@ -110,8 +112,14 @@ class Sent(msgspec.Struct):
         return None if "timestamp" not in self.metadata else micros(self.metadata["timestamp"])
 
     @property
-    def is_call(self) -> bool:
-        return self.type == "TOOL_CALL" and "nested_in" not in self.metadata
+    def is_tool_call(self) -> bool:
+        return self.type == "TOOL_CALL"
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What it says; a mark that the service may set is none of it."""
+        metadata = {name: value for name, value in self.metadata.items() if name != "nested_in"}
+        return {**self.node, "metadata": metadata} if "metadata" in self.node else self.node
 
     @property
     def error(self) -> str | None:
@@ -204,10 +212,12 @@ class World:
 
     async def report(self, act: Act, status: str, detail: str = "", parent: str | None = None) -> None:
         self.clock.move(60)
-        await Caller(self.ledger, act.agent).report(act.action_id, status, detail)
+        answer: Any = json_of(await Caller(self.ledger, act.agent).report(act.action_id, status, detail))
         act.outcome, act.detail, act.reported_at = status, detail, self.clock.now_us
         node_status = {"failure": "failed"}.get(status, status)
         self._leave_node(act, node_status, {"detail": detail}, parent)
+        # A scar follows the outcome.
+        self.sent[-1].seq = answer["head"]["seq"] - (status in {"failure", "harmful"})
         if status in {"failure", "harmful"}:
             severity, words = {
                 "failure": ("minor", "action failed"),
@@ -235,7 +245,9 @@ class World:
         entry = Entry(Draft(kind=TRACE, payload=payload, actor=agent))
         [receipt] = await self.ledger.post(caller.may(Permission.POST), [entry])
         assert not isinstance(receipt, Exception), receipt
-        self.sent += [Sent(agent, session, node, self.clock.now_us) for node in nodes]
+        self.sent += [
+            Sent(agent, session, node, self.clock.now_us, actor=agent, seq=receipt.seq) for node in nodes
+        ]
 
     def _scar(self, act: Act, severity: str, reason: str) -> None:
         entry = {"agent": act.agent, "severity": severity, "reason": reason, "action_id": act.action_id}
@@ -262,10 +274,18 @@ class World:
             "parent_id": parent,
             "node_type": "TOOL_CALL",
             "name": act.tool,
+            "inputs": act.input,
+            "thought_process": act.thought,
             "outputs": {**outputs, "status": status},
-            "metadata": {"cost": act.cost, "timestamp": moment(self.clock.now_us)},
+            "metadata": {
+                "action_id": act.action_id,
+                "cost": act.cost,
+                "timestamp": moment(self.clock.now_us),
+            },
         }
-        self.sent.append(Sent(act.agent, act.session or chain, node, self.clock.now_us, guarded=True))
+        self.sent.append(
+            Sent(act.agent, act.session or chain, node, self.clock.now_us, guarded=True, actor="operator")
+        )
 
     # --- what follows from it -----------------------------------------------------------------------
 
@@ -286,14 +306,30 @@ class World:
                 found.setdefault(one.session, []).append(one)
         return found
 
+    def calls(self) -> list[Sent]:
+        """Calls of tools; one that was seen from both ends counts by its outer one."""
+        return [one for one in self.nodes() if one.is_tool_call and not self.is_inner_end(one)]
+
+    def is_inner_end(self, one: Sent) -> bool:
+        """Whether it is another call of its chain, seen from inside (this story marks none across chains)."""
+        return "nested_in" in one.metadata and any(
+            (other.agent, other.session, other.id, other.name) == (one.agent, one.session, outer, one.name)
+            and other.is_tool_call
+            and one.status in {None, "success", other.status}
+            for other in self.nodes()
+            for outer in [str(one.metadata["nested_in"]).lower()]
+        )
+
     def failed(self) -> list[Sent]:
-        return [one for one in self.nodes() if one.is_call and one.status == "failed"]
+        return [one for one in self.calls() if one.status == "failed"]
 
     def corrections(self) -> Iterator[tuple[Sent, Sent, str]]:
         """Failed call, what followed it, and where that stands."""
+        calls = self.calls()
         for failed in self.failed():
             for other in self.nodes():
-                same_kind = other.type == "SELF_CORRECTION" or (other.is_call and other.name == failed.name)
+                again = other.name == failed.name and any(other is call for call in calls)
+                same_kind = other.type == "SELF_CORRECTION" or again
                 if other.session != failed.session or other is failed or not same_kind:
                     continue
                 if other.parent == failed.id:
@@ -455,6 +491,9 @@ async def _second_day(world: World) -> None:
         NOTES,
         node(22, None, "LLM_CALL", "draft", metadata=at("02T09:00:03", model="m-small", tokens=40)),
     )
+    await world.post("planner", NOTES, node(22, None, "PLANNING", "draft", thought_process="mine"))
+    painted = next(one.node for one in world.sent if one.guarded and one.session == RUN)
+    await world.post("buyer", RUN, {**painted, "outputs": {"status": "success"}})
 
 
 async def _third_day(world: World) -> None:
@@ -479,4 +518,11 @@ async def _third_day(world: World) -> None:
         node(40, None, "TOOL_CALL", "fetch", outputs={**FAILED, "detail": "gone"}),
         node(41, 40, "TOOL_CALL", "fetch", outputs=FAILED, metadata={"nested_in": ident(40)}),
     )
-    await world.post("scribe", NESTED, node(42, None, "OUTPUT", "done"))
+    for agent in ("scribe", "planner"):
+        await world.post(agent, NESTED, node(42, None, "OUTPUT", "done"))
+    await world.post(
+        "scribe",
+        NESTED,
+        node(43, None, "TOOL_CALL", "store", metadata={"cost": 6, "nested_in": ident(40)}),
+        node(44, 43, "TOOL_CALL", "store", metadata={"cost": 6, "tokens": 9, "nested_in": ident(43)}),
+    )
