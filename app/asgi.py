@@ -31,7 +31,10 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
         secrets: operator token and master key.
         open_ledger: opens the ledger for the application's lifetime; the default connects to PostgreSQL.
     """
-    services = Services(settings, Tokens(secrets.master_key, secrets.operator_token, DEFAULT_TENANT_ID))
+    tokens = Tokens(
+        secrets.master_key, secrets.operator_token, DEFAULT_TENANT_ID, root_token=secrets.root_token
+    )
+    services = Services(settings, tokens)
     opener = open_ledger or connect
 
     @asynccontextmanager
@@ -69,5 +72,6 @@ def app_of_this_process() -> Edge:
     """
     settings = settings_of_this_process()
     secrets = load_secrets(settings)
-    telemetry.configure(settings.log_level, settings.log_format, secrets=(secrets.operator_token,))
+    hidden = tuple(token for token in (secrets.operator_token, secrets.root_token) if token is not None)
+    telemetry.configure(settings.log_level, settings.log_format, secrets=hidden)
     return create_app(settings, secrets)

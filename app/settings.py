@@ -1,4 +1,4 @@
-"""Settings: the only reader of the environment, and the two secrets of an installation.
+"""Settings: the only reader of the environment, and the secrets of an installation.
 
 ``SETTINGS`` is the one list of what can be set; ``trails serve --help`` and the documentation print it.
 A value that does not fit stops the start with a sentence that says what to change.
@@ -127,6 +127,14 @@ SETTINGS: tuple[Setting, ...] = (
         secret=True,
     ),
     Setting(
+        "TRAILS_ROOT_TOKEN",
+        "root_token",
+        "",
+        "Bearer token that creates and suspends tenants; unset: nobody does over HTTP.",
+        _operator_token,
+        secret=True,
+    ),
+    Setting(
         "TRAILS_MASTER_KEY",
         "master_key",
         "",
@@ -187,6 +195,7 @@ class Settings(msgspec.Struct, frozen=True):
     bind_host: str = "127.0.0.1"
     bind_port: int = 9200
     operator_token: str | None = None
+    root_token: str | None = None
     master_key: bytes | None = None
     max_body_bytes: int = 4 * MIB
     max_otlp_bytes: int = 16 * MIB
@@ -242,10 +251,11 @@ def settings_of_this_process() -> Settings:
 
 
 class Secrets(msgspec.Struct, frozen=True):
-    """The two secrets of an installation. Its repr shows neither."""
+    """The secrets of an installation. Its repr shows none. Without a root token nobody is root."""
 
     operator_token: str
     master_key: bytes
+    root_token: str | None = None
 
     def __repr__(self) -> str:
         return "Secrets(…)"
@@ -258,6 +268,8 @@ MASTER_KEY_FILE = Path("keys/master.key")
 def load_secrets(settings: Settings) -> Secrets:
     """The secrets from the environment, else from the files of the data folder, made when missing.
 
+    Root's token comes from the environment alone.
+
     Raises:
         StartupError: a file that others may read, that is no plain file, or with a value that does not fit.
     """
@@ -267,6 +279,7 @@ def load_secrets(settings: Settings) -> Secrets:
         operator_token=settings.operator_token
         or _checked(token_file, load_or_create_secret(token_file), _operator_token),
         master_key=settings.master_key or _checked(key_file, load_or_create_secret(key_file), _master_key),
+        root_token=settings.root_token,
     )
 
 

@@ -2,7 +2,8 @@
 
 An agent's token is ``agt_<tenant, 32 hex>.<agent id>.<HMAC-SHA256, 64 hex>``. The MAC covers tenant and
 agent, so a token works for exactly one agent, and asking for it again gives the same one. The operator's
-token is a secret of the installation. Comparisons are constant-time on bytes (case H18).
+token is a secret of the installation, and root's, if there is one. Comparisons are constant-time on bytes
+(case H18).
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ MAX_TOKEN_BYTES = 512
 OPERATOR_NAME = "operator"
 """Name of the operator's key: the ``actor`` of what it does."""
 
+ROOT_NAME = "root"
+"""The same of root's."""
+
 _PURPOSE = "agent-token"
 _BEARER = re.compile(rb"bearer ([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
 _AGENT_TOKEN = re.compile(rb"agt_([0-9a-f]{32})\.([A-Za-z0-9_-]{1,64})\.([0-9a-f]{64})")
@@ -30,9 +34,12 @@ _AGENT_TOKEN = re.compile(rb"agt_([0-9a-f]{32})\.([A-Za-z0-9_-]{1,64})\.([0-9a-f
 class Tokens:
     """Issues the tokens of agents and tells who a bearer is. The only maker of a ``Principal``."""
 
-    def __init__(self, master_key: bytes, operator_token: str, default_tenant: UUID) -> None:
+    def __init__(
+        self, master_key: bytes, operator_token: str, default_tenant: UUID, *, root_token: str | None = None
+    ) -> None:
         self._key = derive(master_key, _PURPOSE)
         self._operator = hashlib.sha256(operator_token.encode()).digest()
+        self._root = None if root_token is None else hashlib.sha256(root_token.encode()).digest()
         self.default_tenant = default_tenant
 
     def issue(self, tenant_id: UUID, agent_id: str) -> str:
@@ -49,7 +56,10 @@ class Tokens:
             UnauthorizedError: no header, another scheme, not a token of ours. Never says which.
         """
         token = bearer_of(header)
-        if hmac.compare_digest(hashlib.sha256(token).digest(), self._operator):
+        digest = hashlib.sha256(token).digest()
+        if self._root is not None and hmac.compare_digest(digest, self._root):
+            return Principal(tenant_id=self.default_tenant, role=Role.ROOT, name=ROOT_NAME)
+        if hmac.compare_digest(digest, self._operator):
             return Principal(tenant_id=self.default_tenant, role=Role.OPERATOR, name=OPERATOR_NAME)
         return self._agent(token)
 

@@ -513,3 +513,98 @@ class Problem(Struct):
     request_id: Annotated[str, Meta(description="Also in the header X-Request-Id and in the service's log.")]
     field: Annotated[str | UnsetType, Meta(description="Member of the body or policy at fault.")] = UNSET
     place: Annotated[str | UnsetType, Meta(description="Where the JSON is broken.")] = UNSET
+
+
+# --- keys and tenants ----------------------------------------------------------------------------------
+
+KeyName = Annotated[
+    str, Meta(min_length=1, max_length=64, description="What records call who acts with the key.")
+]
+KeyId = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="Visible id of a key; no secret.")]
+KeyRole = Literal["operator", "auditor", "writer", "agent"]
+Slug = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="Short name of a tenant.")]
+Moment = Annotated[str, Meta(description="RFC 3339.")]
+
+
+class NewApiKey(Struct, forbid_unknown_fields=True):
+    """A key to issue."""
+
+    role: KeyRole
+    name: KeyName
+    agent_id: Annotated[AgentId | None, Meta(description="For role agent, and for no other.")] = None
+    expires_at: Annotated[Moment | None, Meta(description="From then on it is no key; null: never.")] = None
+
+
+class ApiKey(Struct):
+    """A key without its secret."""
+
+    key_id: KeyId
+    role: KeyRole
+    agent_id: AgentId | None
+    name: KeyName
+    created_at: Moment
+    expires_at: Moment | None
+
+
+class ApiKeyEntry(ApiKey):
+    """A key, and what became of it."""
+
+    revoked_at: Moment | None
+    last_used_at: Annotated[Moment | None, Meta(description="To ten minutes.")]
+
+
+class IssuedApiKey(Struct):
+    """A new key; ``token`` is shown here and never again."""
+
+    key: ApiKey
+    token: str
+
+
+class ApiKeyList(Struct):
+    """The tenant's keys, oldest first."""
+
+    keys: list[ApiKeyEntry]
+
+
+class NewTenant(Struct, forbid_unknown_fields=True):
+    """A tenant to make."""
+
+    slug: Slug
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    operator: Annotated[KeyName, Meta(description="Name of the first operator's key.")]
+
+
+class Tenant(Struct):
+    """One tenant."""
+
+    tenant_id: Uuid
+    slug: Slug
+    name: str
+    created_at: Moment
+
+
+class CreatedTenant(Struct):
+    """A new tenant, and its first operator's key, which is shown here and never again."""
+
+    tenant: Tenant
+    key: ApiKey
+    token: str
+
+
+class TenantList(Struct):
+    """Tenants by slug."""
+
+    tenants: list[Tenant]
+
+
+class WhySuspended(Struct, forbid_unknown_fields=True):
+    """Why; it stands on the record."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class TenantStanding(Struct):
+    """Whether a tenant is suspended."""
+
+    slug: Slug
+    suspended: bool

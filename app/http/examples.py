@@ -245,3 +245,37 @@ OK: Final[dict[str, Any]] = {"ok": True}
 def lines(*documents: dict[str, Any]) -> str:
     """Documents one a line."""
     return "".join(f"{json.dumps(document)}\n" for document in documents)
+
+
+NEW_API_KEY: Final[dict[str, Any]] = {
+    "role": "writer",
+    "name": "ingest",
+    "expires_at": "2030-01-01T00:00:00Z",
+}
+API_KEY: Final[dict[str, Any]] = {
+    "key_id": "9f86d081884c7d65",
+    "role": "writer",
+    "agent_id": None,
+    "name": "ingest",
+    "created_at": "2026-11-30T09:00:00.000000Z",
+    "expires_at": "2030-01-01T00:00:00.000000Z",
+}
+KEY_TOKEN: Final = "trk_7261696c730040008000000000000001.9f86d081884c7d65.<43 characters>.<16 digits>"  # noqa: S105
+ISSUED_API_KEY: Final[dict[str, Any]] = {"key": API_KEY, "token": KEY_TOKEN}
+_ENTRY: Final[dict[str, Any]] = {**API_KEY, "revoked_at": None, "last_used_at": "2026-11-30T09:10:00.000000Z"}
+API_KEYS: Final[dict[str, Any]] = {"keys": [_ENTRY]}
+REVOKED_API_KEY: Final[dict[str, Any]] = {**_ENTRY, "revoked_at": "2026-11-30T10:00:00.000000Z"}
+NEW_TENANT: Final[dict[str, Any]] = {"slug": "acme", "name": "Acme", "operator": "Ada"}
+TENANT: Final[dict[str, Any]] = {
+    "tenant_id": "3f1c9d3e-f1f9-41be-8b7f-5a1e0d6f1d9a",
+    "slug": "acme",
+    "name": "Acme",
+    "created_at": "2026-11-30T09:00:00.000000Z",
+}
+CREATED_TENANT: Final[dict[str, Any]] = {
+    "tenant": TENANT,
+    "key": {**API_KEY, "role": "operator", "name": "Ada", "expires_at": None},
+    "token": KEY_TOKEN,
+}
+TENANTS: Final[dict[str, Any]] = {"tenants": [TENANT]}
+REASON: Final[dict[str, Any]] = {"reason": "contract ended"}

@@ -36,6 +36,8 @@ _PATH_PARAMETERS: Final = {
     "agent_id": documents.AgentId,
     "action_id": documents.ActionId,
     "session_id": documents.SessionId,
+    "key_id": documents.KeyId,
+    "slug": documents.Slug,
 }
 _IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
@@ -63,7 +65,9 @@ def openapi_config() -> OpenAPIConfig:
         components=Components(
             security_schemes={
                 _BEARER: SecurityScheme(
-                    type="http", scheme="bearer", description="The operator's token, or an agent's."
+                    type="http",
+                    scheme="bearer",
+                    description="An API key, the operator's token or an agent's.",
                 )
             }
         ),

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from litestar.handlers import HTTPRouteHandler
 
-from app.http import actions, agents, events, health, keys, log, otlp, scars, sessions, traces
+from app.http import (
+    actions,
+    agents,
+    api_keys,
+    events,
+    health,
+    keys,
+    log,
+    otlp,
+    scars,
+    sessions,
+    tenants,
+    traces,
+)
 
 ROUTES: tuple[HTTPRouteHandler, ...] = (
     health.healthz,
@@ -29,5 +42,12 @@ ROUTES: tuple[HTTPRouteHandler, ...] = (
     sessions.read_session,
     log.read_log,
     log.verify_log,
+    api_keys.issue_key,
+    api_keys.list_keys,
+    api_keys.revoke_key,
+    tenants.create_tenant,
+    tenants.list_tenants,
+    tenants.suspend_tenant,
+    tenants.resume_tenant,
 )
 """What ``create_app`` serves; tests generate their matrices from it, so that no route can be missed."""

@@ -8,6 +8,7 @@ again on what is true then.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ import db.access
 import db.ledger
 from app.api_key import KEY_ID_BYTES, SECRET_BYTES, TENANT_ROLES, ApiKey, Mint, check_name, hash_secret
 from app.chain.link import seal_all
-from app.chain.record import GENESIS, Draft, VerifiedRecord
+from app.chain.record import GENESIS, Draft
 from app.errors import (
     AgentExistsError,
     BadRequestError,
@@ -52,6 +53,7 @@ MAX_KEYS: Final = 10_000
 Act = Callable[["Connection", datetime], Awaitable["JsonObject"]]
 """Changes tables within the transaction, at a time; returns the payload of the record that says so."""
 
+_SLUG: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,6 +64,14 @@ class NewKey(msgspec.Struct, frozen=True):
     name: str
     agent_id: str | None = None
     expires_at: datetime | None = None
+
+
+class NewTenant(msgspec.Struct, frozen=True):
+    """A tenant to make: ``operator`` is the name of its first operator's key."""
+
+    slug: str
+    name: str
+    operator: str
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
@@ -75,10 +85,18 @@ class IssuedKey(msgspec.Struct, frozen=True):
 
 
 class Administration:
-    """Carries out administrative acts and records them."""
+    """Carries out administrative acts and records them; ``on_revoked`` hears of each key that ended here."""
 
     def __init__(
-        self, pool: Pool, chains: Chains, keystore: Keystore, *, actor: Actor, clock: Clock, mint: Mint
+        self,
+        pool: Pool,
+        chains: Chains,
+        keystore: Keystore,
+        *,
+        actor: Actor,
+        clock: Clock,
+        mint: Mint,
+        on_revoked: Callable[[UUID, str], None],
     ) -> None:
         self._pool = pool
         self._chains = chains
@@ -86,6 +104,7 @@ class Administration:
         self._actor = actor
         self._clock = clock
         self._mint = mint
+        self._on_revoked = on_revoked
 
     # --- keys ---------------------------------------------------------------------------------------
 
@@ -125,6 +144,7 @@ class Administration:
 
         with suppress(_AlreadyDone):
             await self._do(grant.tenant_id, grant.actor, act, mark)
+        self._on_revoked(grant.tenant_id, key_id)
         return await self._key_row(self._pool, grant.tenant_id, key_id)
 
     async def keys(self, grant: Grant) -> list[ApiKeyRow]:
@@ -133,28 +153,35 @@ class Administration:
 
     # --- tenants ------------------------------------------------------------------------------------
 
-    async def create_tenant(self, slug: str, name: str, operator: str, actor: str) -> tuple[UUID, IssuedKey]:
+    async def create_tenant(self, wanted: NewTenant, actor: str) -> tuple[TenantRow, IssuedKey]:
         """Makes a tenant with its signing key, its administration chain and its first operator's key.
 
         Raises:
-            BadRequestError: the operator's name is none.
+            BadRequestError: slug, name or operator's name breaks its rule.
             ConflictError: the slug is taken.
         """
-        tenant_id, now = uuid4(), self._now()
-        row = self._keystore.new_key(tenant_id)
-        issued = self._minted(tenant_id, NewKey(Role.OPERATOR, operator), now)
-        keys = self._keystore.opened(row)
-        payload: JsonObject = {"act": "tenant_created", "slug": slug, "name": name}
+        if _SLUG.fullmatch(wanted.slug) is None:
+            raise BadRequestError("slug: must have 1 to 63 of a-z 0-9 -, the first a letter or digit")
+        if not wanted.name.isprintable() or not wanted.name.strip():
+            raise BadRequestError("name: must be printable")
+        tenant = TenantRow(uuid4(), wanted.slug, wanted.name, self._now())
+        issued = self._minted(tenant.tenant_id, NewKey(Role.OPERATOR, wanted.operator), tenant.created_at)
+        row = self._keystore.new_key(tenant.tenant_id)
+        made: JsonObject = {"act": "tenant_created", "slug": tenant.slug, "name": tenant.name}
         drafts = [
-            Draft(ADMIN, payload, actor),
+            Draft(ADMIN, made, actor),
             Draft(ADMIN, {"act": "key_issued", "key": told(issued.key)}, actor),
         ]
-        async with tenant_transaction(self._pool, tenant_id) as connection:
-            await db.ledger.add_tenant(connection, TenantRow(tenant_id, slug, name, now))
+        async with tenant_transaction(self._pool, tenant.tenant_id) as connection:
+            await db.ledger.add_tenant(connection, tenant)
             await db.ledger.add_signing_key(connection, row)
-            await self._begin(connection, keys, drafts, actor)
+            await self._begin(connection, self._keystore.opened(row), drafts, actor)
             await db.access.add_api_key(connection, self._row(issued.key))
-        return tenant_id, issued
+        return tenant, issued
+
+    async def tenants(self, *, after: str = "", limit: int = 1_000) -> list[TenantRow]:
+        """Who shares this installation, by slug."""
+        return await db.access.tenants(self._pool, after=after, limit=limit)
 
     async def suspend_tenant(self, tenant_id: UUID, actor: str, reason: str, *, suspended: bool) -> None:
         """Suspends a tenant, so that nothing more is written for it, or lets it go on.
@@ -231,15 +258,12 @@ class Administration:
             pass  # another process was faster
         return await self._chains.get(keys.tenant_id, ADMINISTRATION)
 
-    async def _begin(
-        self, connection: Connection, keys: TenantKeys, drafts: list[Draft], actor: str
-    ) -> list[VerifiedRecord]:
+    async def _begin(self, connection: Connection, keys: TenantKeys, drafts: list[Draft], actor: str) -> None:
         chain_id = ChainId(keys.tenant_id, ADMINISTRATION, uuid4(), guarded=False)
         genesis = Draft(GENESIS, genesis_payload(chain_id, keys), actor)
         records = seal_all([genesis, *drafts], None, self._clock(), keys.newest)
         rows = [row_of(chain_id, record, keys.newest.public.key_id) for record in records]
         await db.ledger.append(connection, rows, chains=[registry_row(chain_id, rows[0])])
-        return list(records)
 
     # --- shared -------------------------------------------------------------------------------------
 
@@ -309,8 +333,26 @@ def told(key: ApiKey) -> JsonObject:
         "agent_id": key.agent_id,
         "name": key.name,
         "created_at": written(key.created_at),
-        "expires_at": None if key.expires_at is None else written(key.expires_at),
+        "expires_at": _written_if(key.expires_at),
     }
+
+
+def told_row(row: ApiKeyRow) -> JsonObject:
+    """The same of a row, with what became of the key."""
+    return {
+        "key_id": row.key_id,
+        "role": row.role,
+        "agent_id": row.agent_id,
+        "name": row.name,
+        "created_at": written(row.created_at),
+        "expires_at": _written_if(row.expires_at),
+        "revoked_at": _written_if(row.revoked_at),
+        "last_used_at": _written_if(row.used_at),
+    }
+
+
+def _written_if(moment: datetime | None) -> str | None:
+    return None if moment is None else written(moment)
 
 
 def written(moment: datetime) -> str:

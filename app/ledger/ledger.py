@@ -77,7 +77,13 @@ class Ledger:
         mint = Mint(master_key)
         self._key_ring = KeyRing(pool, mint, clock)
         self.administration = Administration(
-            pool, self._chains, self._keystore, actor=self._actor, clock=clock, mint=mint
+            pool,
+            self._chains,
+            self._keystore,
+            actor=self._actor,
+            clock=clock,
+            mint=mint,
+            on_revoked=self._key_ring.forget,
         )
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore)

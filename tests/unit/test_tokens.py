@@ -36,6 +36,14 @@ def test_the_operators_token_proves_the_operator_of_the_default_tenant() -> None
     )
 
 
+def test_roots_token_proves_root_where_there_is_one() -> None:
+    tokens = Tokens(b"m" * 32, OPERATOR, TENANT, root_token="r" * 32)
+    assert tokens.authenticate(header("r" * 32)) == Principal(TENANT, Role.ROOT, "root")
+    assert tokens.authenticate(header(OPERATOR)).role is Role.OPERATOR
+    with pytest.raises(UnauthorizedError):
+        TOKENS.authenticate(header("r" * 32))
+
+
 def test_a_token_is_the_same_each_time_and_in_each_process() -> None:
     again = Tokens(b"m" * 32, OPERATOR, TENANT)
     assert again.issue(TENANT, "mailer") == TOKENS.issue(TENANT, "mailer")
@@ -116,4 +124,4 @@ def test_h18_secrets_are_compared_in_constant_time() -> None:
     # Presence and length of what was sent may be compared plainly, secrets may not.
     assert not [node for node in compared if any(isinstance(op, ast.Eq | ast.NotEq) for op in node.ops)]
     digests = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "compare_digest"]
-    assert len(digests) == 2
+    assert len(digests) == 3

@@ -25,6 +25,7 @@ class Running(msgspec.Struct, frozen=True):
 
     port: int
     operator_token: str
+    root_token: str
     app: Edge
 
     @property
@@ -51,7 +52,7 @@ def serve(
     database_url: str, *, protocol: type[Connection] = Connection, **settings: object
 ) -> Iterator[Running]:
     """The service on a free port of this machine, set up as ``trails serve`` does, with its own secrets."""
-    known = Secrets(secrets.token_hex(32), secrets.token_bytes(32))
+    known = Secrets(secrets.token_hex(32), secrets.token_bytes(32), secrets.token_hex(32))
     told = Settings(database_url=database_url, **settings)  # type: ignore[arg-type]  # fields of Settings
     app = create_app(told, known)
     config = configuration(app, host="127.0.0.1", port=0, http=protocol)
@@ -62,7 +63,7 @@ def serve(
         assert server.listening.wait(START_SECS)
         assert server.started, "the application did not start; see the log"
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Running(port, known.operator_token, app)
+        yield Running(port, known.operator_token, known.root_token or "", app)
     finally:
         server.should_exit = True
         thread.join(START_SECS)

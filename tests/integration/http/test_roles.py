@@ -22,6 +22,7 @@ BODIES: dict[str, dict[str, object]] = {
     "terminate": {"reason": "r", "by": "A"},
     "traces": fragment(),
     "events": event(),
+    "keys": {"role": "writer", "name": "ingest"},
 }
 """A right body for every POST route, by the end of its path."""
 
@@ -40,12 +41,12 @@ PROTECTED = [(method, path) for method, path, needs_token in routes() if needs_t
 def call(client: Client, method: str, path: str, body: Mapping[str, object] | None = None) -> tuple[int, str]:
     if method == "POST" and body is None:
         body = BODIES[path.rpartition("/")[2]]
-    reply = client.get(path) if body is None else client.post(path, body)
+    reply = client.send(method, path) if body is None else client.post(path, body)
     return reply.status, reply.json.get("code", "")
 
 
 def test_the_matrix_holds_every_route() -> None:
-    assert len(PROTECTED) == 18
+    assert len(PROTECTED) == 21
     assert {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/v1/public-key")} == {
         (method, path) for method, path, needs_token in routes() if not needs_token
     }

@@ -16,7 +16,7 @@ import pytest
 from app.api_key import Mint
 from app.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, UnauthorizedError
 from app.ledger import Ledger
-from app.ledger.administration import IssuedKey, NewKey
+from app.ledger.administration import IssuedKey, NewKey, NewTenant
 from app.ledger.idempotency import Stamp
 from app.principal import ADMINISTRATION, Grant, Permission, Principal, Role, grant
 from db.pool import Pool
@@ -248,7 +248,8 @@ async def test_t08_nobody_removes_a_key_or_brings_one_back(ledger: Ledger, table
 @pytest.fixture
 async def acme(ledger: Ledger) -> tuple[UUID, IssuedKey]:
     """A second tenant, and its operator's key."""
-    return await ledger.administration.create_tenant("acme", "Acme", "Ada", "root")
+    row, issued = await ledger.administration.create_tenant(NewTenant("acme", "Acme", "Ada"), "root")
+    return row.tenant_id, issued
 
 
 async def test_a_new_tenant_has_a_key_a_chain_and_an_operator(
@@ -260,7 +261,7 @@ async def test_a_new_tenant_has_a_key_a_chain_and_an_operator(
     assert await ledger.public_key(tenant) != await ledger.public_key(DEFAULT_TENANT_ID)
     assert [act["act"] for act in await acts(ledger, tenant)] == ["tenant_created", "key_issued"]
     with pytest.raises(ConflictError, match="slug"):
-        await ledger.administration.create_tenant("acme", "Another", "Bob", "root")
+        await ledger.administration.create_tenant(NewTenant("acme", "Another", "Bob"), "root")
 
 
 async def test_h14_a_key_of_another_tenant_is_as_unknown_as_none(
