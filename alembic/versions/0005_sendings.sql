@@ -372,7 +372,7 @@ AS $$
            trails.started_at_v1(x.node -> 'metadata') - t.created_at,
            trails.started_at_v1(x.node -> 'metadata')
                NOT BETWEEN t.created_at - interval '24 hours' AND t.created_at + interval '5 minutes',
-           coalesce((asked.counts ->> lower(x.node ->> 'node_id'))::bigint, 1),
+           coalesce((r.sendings ->> lower(x.node ->> 'node_id'))::bigint, 1),
            x."position",
            t.kind,
            t.log_uuid,
@@ -380,7 +380,7 @@ AS $$
            t.hash,
            t.id,
            t.trace_data,
-           coalesce(asked.inner_ends ? x."position"::text, false)
+           coalesce(r.inner_ends ? x."position"::text, false)
       FROM trails.agent_audit_trails AS t
       -- The tree is taken out of its document once a record. Each OFFSET 0 keeps what is asked once a record there,
       -- each ORDER BY with a LIMIT is what one index alone answers.
@@ -394,32 +394,16 @@ AS $$
                     LIMIT 1) AS indexed
            OFFSET 0) AS f
      CROSS JOIN LATERAL (
-           SELECT coalesce(CASE WHEN f.indexed AND NOT f.guarded THEN (
-                      SELECT jsonb_object_agg(i.node_id, true)
-                        FROM trails.node_ids_v1(f.tree) AS i
-                       WHERE (SELECT s.seq
-                                FROM trails.sendings AS s
-                               WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
-                                 AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid
-                               ORDER BY s.seq DESC
-                               LIMIT 1) > t.seq
-                          OR (SELECT s.seq
-                                FROM trails.sendings AS s
-                               WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
-                                 AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid AND s.guarded
-                               ORDER BY s.seq DESC
-                               LIMIT 1) IS NOT NULL) END, '{}') AS ids
-           OFFSET 0) AS replaced
-      -- Only for whom asks for sendings, or for calls: a column that is not used is not computed.
-     CROSS JOIN LATERAL (
-           SELECT CASE WHEN f.indexed AND NOT f.guarded THEN (
+           SELECT replaced.ids,
+                  -- Only for whom asks for sendings, or for calls: a column that is not used is not computed.
+                  CASE WHEN f.indexed AND NOT f.guarded THEN (
                       SELECT jsonb_object_agg(i.node_id, (
                                  SELECT count(*)
                                    FROM trails.sendings AS s
                                   WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
                                     AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid AND NOT s.guarded))
                         FROM trails.node_ids_v1(f.tree) AS i
-                       WHERE NOT replaced.ids ? i.node_id::text) END AS counts,
+                       WHERE NOT replaced.ids ? i.node_id::text) END AS sendings,
                   CASE WHEN NOT f.tree @? 'lax $[*].metadata.nested_in' THEN NULL
                        WHEN f.indexed THEN (
                       SELECT jsonb_object_agg(m."position", true)
@@ -427,11 +411,27 @@ AS $$
                        WHERE trails.inner_end_v1(t.tenant_id, t.session_id, t.log_uuid, t.agent_id, t.actor,
                                                  m.outer_id, m.tool, m.status))
                        ELSE trails.inner_ends_v1(f.tree) END AS inner_ends
-           OFFSET 0) AS asked
-      -- The path uses no variable. To name the ids as its variables is what makes the planner ask for them
-      -- first, once a record, and never again for each node.
-     CROSS JOIN LATERAL jsonb_path_query(f.tree, 'lax $[*]', replaced.ids) WITH ORDINALITY AS x (node, "position")
-     WHERE (replaced.ids ? lower(x.node ->> 'node_id')) IS NOT TRUE
+             FROM (SELECT coalesce(CASE WHEN f.indexed AND NOT f.guarded THEN (
+                              SELECT jsonb_object_agg(i.node_id, true)
+                                FROM trails.node_ids_v1(f.tree) AS i
+                               WHERE (SELECT s.seq
+                                        FROM trails.sendings AS s
+                                       WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
+                                         AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid
+                                       ORDER BY s.seq DESC
+                                       LIMIT 1) > t.seq
+                                  OR (SELECT s.seq
+                                        FROM trails.sendings AS s
+                                       WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
+                                         AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid AND s.guarded
+                                       ORDER BY s.seq DESC
+                                       LIMIT 1) IS NOT NULL) END, '{}') AS ids
+                   OFFSET 0) AS replaced
+           OFFSET 0) AS r
+      -- The path uses no variable. To name the ids as its variables is what makes the planner ask for them, and for
+      -- all that is asked with them, first, once a record, and never again for each node.
+     CROSS JOIN LATERAL jsonb_path_query(f.tree, 'lax $[*]', r.ids) WITH ORDINALITY AS x (node, "position")
+     WHERE (r.ids ? lower(x.node ->> 'node_id')) IS NOT TRUE
        AND (t.kind <> 'outcome' OR t.trace_data ->> 'status' IS DISTINCT FROM 'unknown'
             OR NOT EXISTS (
                SELECT FROM trails.agent_audit_trails AS o
@@ -477,35 +477,57 @@ AS $$
      ORDER BY t.log_uuid, i.id, g.guarded DESC, t.seq DESC, x."position" DESC
 $$;
 
--- With which of them are the inner end of another call. The two sides of the join are read once each; the records
--- are asked for their posters only where two chains meet.
+-- Where the inner ends of calls stand in a session, as an object of 'chain/seq/position'; NULL without marks. The
+-- calls are joined with themselves, which no plan may do call by call; the records are asked for their posters
+-- only where two chains meet.
+CREATE FUNCTION trails.session_inner_ends_v1(tenant uuid, session uuid) RETURNS jsonb
+    LANGUAGE plpgsql STABLE PARALLEL SAFE
+    SET search_path = pg_catalog SET enable_nestloop = off
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM trails.agent_audit_trails AS t
+                    WHERE t.tenant_id = tenant AND t.session_id = session
+                      AND t.trace_data @? 'lax $.trace_tree[*].metadata.nested_in') THEN
+        RETURN NULL;
+    END IF;
+    RETURN (
+        WITH call AS MATERIALIZED (
+            SELECT n.log_uuid, n.seq, n."position", n.agent_id, n.node_id, n.name, n.status,
+                   trails.outer_id_v1(n.metadata)::text AS outer_id
+              FROM trails.session_nodes_v1(tenant, session) AS n
+             WHERE n.node_type = 'TOOL_CALL'
+        )
+        SELECT jsonb_object_agg(i.log_uuid || '/' || i.seq || '/' || i."position", true)
+          FROM call AS i
+          JOIN call AS o ON o.node_id = i.outer_id AND o.name = i.name
+         WHERE i.outer_id IS DISTINCT FROM i.node_id
+           AND (i.status IS NULL OR i.status IN ('success', o.status))
+           AND CASE WHEN o.log_uuid = i.log_uuid THEN true
+                    ELSE (SELECT t.actor NOT IN (i.agent_id, o.agent_id)
+                            FROM trails.agent_audit_trails AS t
+                           WHERE t.tenant_id = tenant AND t.log_uuid = i.log_uuid AND t.seq = i.seq)
+                         AND (SELECT t.actor FROM trails.agent_audit_trails AS t
+                               WHERE t.tenant_id = tenant AND t.log_uuid = i.log_uuid AND t.seq = i.seq)
+                           = (SELECT t.actor FROM trails.agent_audit_trails AS t
+                               WHERE t.tenant_id = tenant AND t.log_uuid = o.log_uuid AND t.seq = o.seq) END);
+END
+$$;
+
+-- The same nodes, and which of them are the inner end of another call. That is asked first, once a session.
 CREATE FUNCTION trails.session_calls_v1(tenant uuid, session uuid) RETURNS TABLE (
     agent_id text, log_uuid uuid, seq bigint, kind text, recorded_at timestamptz, "position" bigint,
     node_id text, parent_id text, node_type text, name text, status text, outputs jsonb, metadata jsonb,
     guarded boolean, sendings bigint, inner_end boolean)
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
-    WITH node AS MATERIALIZED (
-        SELECT n.*,
-               CASE WHEN n.node_type = 'TOOL_CALL' THEN trails.outer_id_v1(n.metadata)::text END AS outer_id
-          FROM trails.session_nodes_v1(tenant, session) AS n
-    ), inner_end AS MATERIALIZED (
-        SELECT DISTINCT i.log_uuid, i.seq, i."position"
-          FROM node AS i
-          JOIN node AS o ON o.node_id = i.outer_id AND o.name = i.name
-         WHERE o.node_type = 'TOOL_CALL' AND i.outer_id IS DISTINCT FROM i.node_id
-           AND (i.status IS NULL OR i.status IN ('success', o.status))
-           AND CASE WHEN o.log_uuid = i.log_uuid THEN true
-                    ELSE (SELECT b.actor = a.actor AND a.actor NOT IN (i.agent_id, o.agent_id)
-                            FROM trails.agent_audit_trails AS a, trails.agent_audit_trails AS b
-                           WHERE a.tenant_id = tenant AND a.log_uuid = i.log_uuid AND a.seq = i.seq
-                             AND b.tenant_id = tenant AND b.log_uuid = o.log_uuid AND b.seq = o.seq) END
-    )
-    SELECT n.agent_id, n.log_uuid, n.seq, n.kind, n.recorded_at, n."position", n.node_id, n.parent_id,
-           n.node_type, n.name, n.status, n.outputs, n.metadata, n.guarded, n.sendings, e.seq IS NOT NULL
-      FROM node AS n
-      LEFT JOIN inner_end AS e
-        ON e.log_uuid = n.log_uuid AND e.seq = n.seq AND e."position" = n."position"
+    SELECT c.*
+      FROM (SELECT trails.session_inner_ends_v1(tenant, session) AS places OFFSET 0) AS e
+     CROSS JOIN LATERAL (
+           SELECT n.*,
+                  CASE WHEN e.places IS NULL THEN false
+                       ELSE e.places ? (n.log_uuid || '/' || n.seq || '/' || n."position") END AS inner_end
+             FROM trails.session_nodes_v1(tenant, session) AS n
+           OFFSET 0) AS c
 $$;
 
 CREATE OR REPLACE FUNCTION trails.tool_calls_v1() RETURNS TABLE (
@@ -625,5 +647,5 @@ GRANT SELECT ON trails.sendings TO trails_auditor;
 GRANT EXECUTE ON FUNCTION trails.uuid_v1(text), trails.outer_id_v1(jsonb), trails.node_ids_v1(jsonb),
     trails.sent_nodes_v1(jsonb), trails.marked_calls_v1(jsonb), trails.inner_ends_v1(jsonb),
     trails.inner_end_v1(uuid, uuid, uuid, text, text, uuid, text, text), trails.shown_nodes_v1(),
-    trails.session_calls_v1(uuid, uuid)
+    trails.session_inner_ends_v1(uuid, uuid), trails.session_calls_v1(uuid, uuid)
     TO trails_app, trails_auditor;

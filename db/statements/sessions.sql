@@ -81,10 +81,9 @@ SELECT i.session_id, r.agents, r.records, n.nodes, n.tool_calls, n.failed_tool_c
         WHERE t.tenant_id = $1 AND t.session_id = i.session_id AND t.session_id <> t.log_uuid) AS r
  CROSS JOIN LATERAL (
        SELECT count(*) AS nodes,
-              count(*) FILTER (WHERE c.call) AS tool_calls,
-              count(*) FILTER (WHERE c.call AND m.status = 'failed') AS failed_tool_calls
-         FROM trails.session_nodes_v1($1, i.session_id) AS m
-        CROSS JOIN LATERAL (SELECT m.node_type = 'TOOL_CALL' AND m.metadata ->> 'nested_in' IS NULL AS call
-                           ) AS c
+              count(*) FILTER (WHERE m.node_type = 'TOOL_CALL' AND NOT m.inner_end) AS tool_calls,
+              count(*) FILTER (WHERE m.node_type = 'TOOL_CALL' AND NOT m.inner_end AND m.status = 'failed')
+                  AS failed_tool_calls
+         FROM trails.session_calls_v1($1, i.session_id) AS m
         WHERE m.log_uuid <> i.session_id) AS n
  WHERE r.records > 0;
