@@ -96,7 +96,13 @@ class TooMuch(msgspec.Struct, frozen=True):
     reason: str
 
 
-Verdict: TypeAlias = Settled | Again | TooMuch
+class OtherKey(msgspec.Struct, frozen=True):
+    """The key stands for another request at the service, so that nothing of this one was stored under it."""
+
+    reason: str
+
+
+Verdict: TypeAlias = Settled | Again | TooMuch | OtherKey
 
 
 def next_lines(entries: Iterable[Entry], limit: int) -> list[list[Entry]]:
@@ -146,6 +152,8 @@ def verdict(sent: Fixed, answer: Answer) -> Verdict:
             return _too_much_or_refused(sent, answer.status, reason)
         return Again(reason, answer.retry_after)
     problem = answer.problem() or {}
+    if sent.is_batch and problem.get("code") == "idempotency_conflict":
+        return OtherKey(reason)
     if answer.status == 413 or (problem and answer.status not in _KEEP_ASKING) or _final(sent, problem):
         return _too_much_or_refused(sent, answer.status, reason)
     return Again(reason, answer.retry_after, slowly=True)

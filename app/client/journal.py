@@ -5,22 +5,31 @@ The system lets go of the lock when the process dies, however it dies, and so te
 the journal may be adopted. What is committed survives the end of the process at any moment (kill -9); when
 the machine itself loses power the last moments may be missing.
 
+A disk that is full or fails stops nothing: the journal goes on in memory, says so (WARNING), and moves back
+to its file when there is room. Killed meanwhile, a program loses what it recorded since; what it had sent
+since, the next program may send once more, under the same node ids.
+
+A new request's Idempotency-Key is made of the journal's name and the request's own bytes: one key never
+stands for other bytes, and the same entries sent together again are the same request.
+
 The lock is on a file of its own: SQLite locks the journal in a way (POSIX) that any other descriptor of the
 same file, once closed, would undo.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import logging
 import os
 import secrets
 import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -33,11 +42,20 @@ from app.client.settings import Service
 from app.client.transport import NDJSON
 
 J = TypeVar("J", bound="Journal")
+T = TypeVar("T")
 
 FORMAT: Final = 1
 """``user_version`` of the file. A file of another format is left as it is."""
 
 SUFFIX: Final = ".journal"
+
+BACK_SECS: Final = 30.0
+"""A journal that had to go on in memory tries this often whether its disk has room again."""
+
+_NO_ROOM_ON_DISK: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+_log = logging.getLogger("trails.client")
 
 _SCHEMA: Final = """
 CREATE TABLE about (url TEXT NOT NULL, agent TEXT NOT NULL, tenant TEXT NOT NULL);
@@ -113,11 +131,13 @@ def prepare_folder(folder: Path) -> None:
 class Journal:
     """A journal that this process holds. Its methods may be called from any thread."""
 
-    def __init__(self, path: Path, lock: int, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, lock: int | None, connection: sqlite3.Connection) -> None:
         self.path = path
         self.mutex = threading.RLock()
         self._flock = lock
         self._connection = connection
+        self._disk: sqlite3.Connection | None = None  # while it goes on in memory
+        self._next_try = 0.0
         self._closed = False
         row = connection.execute("SELECT count(*), total(length(body)) FROM entries").fetchone()
         self.waiting: int = row[0]
@@ -132,12 +152,28 @@ class Journal:
     def create(cls, folder: Path, service: Service) -> Self:
         """A new journal.
 
+        On a full disk it is in memory only.
+
         Raises:
             SpoolError: it cannot be made.
         """
-        prepare_folder(folder)
         born = f"{time.time_ns():020}-{os.getpid()}-{secrets.token_hex(4)}"  # names sort by age
         path = folder / f"{identity(service)}-{born}{SUFFIX}"
+        try:
+            prepare_folder(folder)
+            return cls._on_disk(path, service)
+        except SpoolError as error:
+            if not _is_full(error.__cause__):
+                raise
+            with suppress(OSError):
+                _remove(path)
+            _log.warning("%s; until the disk has room, what is recorded is in memory only", error)
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection.executescript(_SCHEMA)
+        return cls(path, None, connection)
+
+    @classmethod
+    def _on_disk(cls, path: Path, service: Service) -> Self:
         with _Claim(path) as claim:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600))
             connection = claim.open()
@@ -145,7 +181,17 @@ class Journal:
             about = (service.url, service.agent, service.tenant)
             connection.execute("INSERT INTO about VALUES (?, ?, ?)", about)
             return claim.journal(cls)
-        raise SpoolError(f"{folder}: was removed at the same moment")
+        raise SpoolError(f"{path.parent}: was removed at the same moment")
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether what is added is in memory only, since the disk is full."""
+        return self._disk is not None or self.is_without_a_file
+
+    @property
+    def is_without_a_file(self) -> bool:
+        """Whether it was made while the disk was full; it never gets a file."""
+        return self._flock is None
 
     @classmethod
     def adopt(cls, path: Path) -> Self | None:
@@ -172,32 +218,40 @@ class Journal:
         with self.mutex:
             if self._closed:
                 return
+            kept = self.waiting or self.refused
+            self._return_to_disk(at_once=True)
             self._closed = True
+            if kept and self.in_memory:
+                _log.error(
+                    "%s: the disk is full, and %d entries that are only in memory end with this program",
+                    self.path, kept,
+                )  # fmt: skip
             self._connection.close()
-            if not self.waiting and not self.refused:
-                _remove(self.path)
-            os.close(self._flock)
+            if self._disk is not None:
+                self._disk.close()
+            if self._flock is not None:
+                if not kept:
+                    _remove(self.path)
+                os.close(self._flock)
 
     def abandon(self) -> None:
         """Lets go of a journal that is the parent's, in a forked child: it does not touch the file."""
         self._closed = True
-        _ABANDONED.append(self._connection)
-        os.close(self._flock)  # the parent's descriptor keeps the lock
+        _ABANDONED.append((self._connection, self._disk))
+        if self._flock is not None:
+            os.close(self._flock)  # the parent's descriptor keeps the lock
 
     # --- what is to be sent ------------------------------------------------------------------------
 
     def add(self, entry: Entry) -> None:
-        """Puts an entry at the end (its ``id`` is given here). It is on disk when this returns.
+        """Puts an entry at the end (its ``id`` is given here). It is on disk when this returns, if it can be.
 
         Raises:
-            SpoolError: it could not be written.
+            SpoolError: it could not be written; it was not recorded.
         """
         values = (entry.session, entry.node_id, entry.path, entry.content_type, entry.key, entry.body)
         with self.mutex:
-            try:
-                self._connection.execute(_ADD, values)
-            except sqlite3.Error as error:
-                raise SpoolError(f"{self.path}: {error}; this was not recorded") from error
+            self._write(lambda connection: connection.execute(_ADD, values))
             self.waiting += 1
             self.waiting_bytes += len(entry.body)
 
@@ -208,89 +262,143 @@ class Journal:
             traces: where nodes are posted to.
             limit: most entries to take into a new one.
         """
-        with self._transaction() as connection:
-            found = connection.execute("SELECT path, content_type, key, body, lines, attempts FROM fixed")
-            for row in found:
-                lines = msgspec.json.decode(row[4], type=tuple[tuple[int, ...], ...])
-                return Fixed(row[0], row[1], row[2], row[3], lines, row[5])
-            with closing(connection.execute(_HEAD)) as rows:
-                chosen = next_lines(map(_entry, rows), limit)
-            if not chosen:
-                return None
-            fixed = _fixed(chosen, traces)
-            encoded = msgspec.json.encode(fixed.lines).decode()
-            connection.execute(
-                "INSERT INTO fixed VALUES (?, ?, ?, ?, ?, 0)",
-                (fixed.path, fixed.content_type, fixed.key, fixed.body, encoded),
-            )
-            return fixed
+        return self._transact(lambda connection: self._next(connection, traces, limit))
+
+    def _next(self, connection: sqlite3.Connection, traces: str, limit: int) -> Fixed | None:
+        found = connection.execute("SELECT path, content_type, key, body, lines, attempts FROM fixed")
+        for row in found:
+            lines = msgspec.json.decode(row[4], type=tuple[tuple[int, ...], ...])
+            return Fixed(row[0], row[1], row[2], row[3], lines, row[5])
+        with closing(connection.execute(_HEAD)) as rows:
+            chosen = next_lines(map(_entry, rows), limit)
+        if not chosen:
+            return None
+        fixed = self._fixed(chosen, traces)
+        encoded = msgspec.json.encode(fixed.lines).decode()
+        connection.execute(
+            "INSERT INTO fixed VALUES (?, ?, ?, ?, ?, 0)",
+            (fixed.path, fixed.content_type, fixed.key, fixed.body, encoded),
+        )
+        return fixed
+
+    def _fixed(self, chosen: Sequence[Sequence[Entry]], traces: str) -> Fixed:
+        lines = tuple(tuple(entry.id for entry in line) for line in chosen)
+        first = chosen[0][0]
+        if first.path is not None:
+            return Fixed(first.path, first.content_type or "", first.key or "", first.body, lines)
+        body = ndjson(chosen)
+        named = f"{self.path.name}\n{first.id}\n".encode()
+        return Fixed(traces, NDJSON, hashlib.sha256(named + body).hexdigest()[:32], body, lines)
 
     def count_attempt(self, fixed: Fixed) -> Fixed:
         """Counts the attempt to send the fixed request that is about to be made."""
-        with self._transaction() as connection:
-            connection.execute("UPDATE fixed SET attempts = attempts + 1")
+        self._transact(lambda connection: connection.execute("UPDATE fixed SET attempts = attempts + 1"))
         return msgspec.structs.replace(fixed, attempts=fixed.attempts + 1)
+
+    def renew_key(self) -> None:
+        """Gives the fixed request another key: its own stands for something else at the service."""
+        key = secrets.token_hex(16)
+        self._transact(lambda connection: connection.execute("UPDATE fixed SET key = ?", (key,)))
 
     def settle(self, outcome: Settled) -> None:
         """Takes out what the service has, sets aside what it refused; the fixed request is over."""
-        now = format_timestamp(time.time_ns() // 1_000)
         gone = [*outcome.done, *(entry for no in outcome.refused for entry in no.entries)]
         with self.mutex:
-            with self._transaction() as connection:
-                for no in outcome.refused:
-                    _set_aside(connection, no, now)
-                size = sum(_size(connection, entry) for entry in gone)
-                connection.executemany("DELETE FROM entries WHERE id = ?", ((entry,) for entry in gone))
-                alone = ((entry,) for entry in outcome.alone)
-                connection.executemany("UPDATE entries SET alone = 1 WHERE id = ?", alone)
-                connection.execute("DELETE FROM fixed")
+            size = self._transact(lambda connection: _settled(connection, outcome, gone))
             self.waiting -= len(gone)
             self.waiting_bytes -= size
             self.refused += sum(len(no.entries) for no in outcome.refused)
 
     def unfix(self) -> None:
         """Gives the fixed request up, of which nothing was stored; its entries stay in their places."""
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM fixed")
+        self._transact(lambda connection: connection.execute("DELETE FROM fixed"))
 
     # --- what was refused --------------------------------------------------------------------------
 
     def refusals(self) -> list[Refusal]:
         """What the service refused, oldest first; the first 1,000."""
-        with self._transaction() as connection:
-            return [Refusal(*row) for row in connection.execute(_REFUSED)]
+        return self._transact(lambda connection: [Refusal(*row) for row in connection.execute(_REFUSED)])
 
     def discard_refused(self) -> None:
         """Deletes what ``refusals`` lists: somebody has seen it."""
-        with self._transaction() as connection:
-            self.refused -= connection.execute(_DISCARD).rowcount  # the transaction holds the mutex
+        with self.mutex:
+            self.refused -= self._transact(lambda connection: connection.execute(_DISCARD).rowcount)
 
     def restore_refused(self) -> None:
         """Puts what was refused at the end of what is to be sent."""
         with self.mutex:
-            with self._transaction() as connection:
-                connection.execute(_RESTORE)
-                row = connection.execute("SELECT count(*), total(length(body)) FROM refused").fetchone()
-                connection.execute("DELETE FROM refused")
-            self.waiting += row[0]
-            self.waiting_bytes += int(row[1])
+            count, size = self._transact(_restored)
+            self.waiting += count
+            self.waiting_bytes += size
             self.refused = 0
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    # --- writing -----------------------------------------------------------------------------------
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of ``work``, in a transaction."""
+
+        def transaction(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:  # of some errors SQLite has rolled back itself
+                    connection.execute("ROLLBACK")
+                raise
+            return result
+
+        return self._write(transaction)
+
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The result of ``work``, in memory where the disk has no room.
+
+        Raises:
+            SpoolError: it could not be written.
+        """
         with self.mutex:
             if self._closed:
                 raise SpoolError(f"{self.path}: the journal is closed")
+            if self._disk is not None:
+                self._return_to_disk()
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._connection
-                except BaseException:
-                    self._connection.execute("ROLLBACK")
-                    raise
-                self._connection.execute("COMMIT")
+                return work(self._connection)
             except sqlite3.Error as error:
-                raise SpoolError(f"{self.path}: {error}") from error
+                if self.in_memory or not _is_full(error):
+                    raise SpoolError(f"{self.path}: {error}") from error
+                full = error
+            try:
+                self._go_on_in_memory(full)
+                return work(self._connection)
+            except sqlite3.Error as error:
+                raise SpoolError(f"{self.path}: {error}") from full
+
+    def _go_on_in_memory(self, error: sqlite3.Error) -> None:
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        try:
+            self._connection.backup(memory)
+        except sqlite3.Error:
+            memory.close()
+            raise
+        self._disk, self._connection = self._connection, memory
+        self._next_try = time.monotonic() + BACK_SECS
+        _log.warning(
+            "%s: %s; until it is sent or there is room, what is recorded is in memory only, and lost when "
+            "this program is killed", self.path, error,
+        )  # fmt: skip
+
+    def _return_to_disk(self, *, at_once: bool = False) -> None:
+        """Writes everything to the file again, when it is time to try and there is room."""
+        if self._disk is None or not (at_once or time.monotonic() >= self._next_try):
+            return
+        self._next_try = time.monotonic() + BACK_SECS
+        try:
+            self._connection.backup(self._disk)
+        except sqlite3.Error:
+            return
+        self._connection.close()
+        self._connection, self._disk = self._disk, None
+        _log.info("%s: there is room again; it is on disk", self.path)
 
 
 def adoptable(folder: Path, service: Service) -> Iterable[Path]:
@@ -301,12 +409,32 @@ def adoptable(folder: Path, service: Service) -> Iterable[Path]:
     return []
 
 
-def _fixed(chosen: Sequence[Sequence[Entry]], traces: str) -> Fixed:
-    lines = tuple(tuple(entry.id for entry in line) for line in chosen)
-    first = chosen[0][0]
-    if first.path is None:
-        return Fixed(traces, NDJSON, secrets.token_hex(16), ndjson(chosen), lines)
-    return Fixed(first.path, first.content_type or "", first.key or "", first.body, lines)
+def _is_full(error: BaseException | None) -> bool:
+    """Whether there is no room, or the disk fails."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _NO_ROOM_ON_DISK
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def _settled(connection: sqlite3.Connection, outcome: Settled, gone: Sequence[int]) -> int:
+    """Takes entries out; how many bytes they had."""
+    now = format_timestamp(time.time_ns() // 1_000)
+    for no in outcome.refused:
+        _set_aside(connection, no, now)
+    size = sum(_size(connection, entry) for entry in gone)
+    connection.executemany("DELETE FROM entries WHERE id = ?", ((entry,) for entry in gone))
+    alone = ((entry,) for entry in outcome.alone)
+    connection.executemany("UPDATE entries SET alone = 1 WHERE id = ?", alone)
+    connection.execute("DELETE FROM fixed")
+    return size
+
+
+def _restored(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Puts refused entries at the end; how many, and their bytes."""
+    connection.execute(_RESTORE)
+    count, size = connection.execute("SELECT count(*), total(length(body)) FROM refused").fetchone()
+    connection.execute("DELETE FROM refused")
+    return count, int(size)
 
 
 def _set_aside(connection: sqlite3.Connection, no: No, now: str) -> None:

@@ -1,6 +1,7 @@
 """The outbox: what was recorded reaches the service, once, in order, whatever happens meanwhile.
 
-Everything is written to a journal on disk before it counts as queued (``app.client.journal``). One thread
+Everything is written to a journal on disk before it counts as queued (``app.client.journal``; in memory, with
+a warning, while the disk is full). One thread
 sends it. A request, its bytes and its Idempotency-Key, is fixed in the journal before it is sent for the
 first time, so that sending it again, after a lost answer or by another process after this one was killed,
 is exactly the same request, and the service stores it once.
@@ -28,7 +29,7 @@ from typing import Any, Final, Literal, Self, cast
 
 import msgspec
 
-from app.client.batch import MAX_BATCH_NODES, Again, Entry, Fixed, Settled, TooMuch, verdict
+from app.client.batch import MAX_BATCH_NODES, Again, Entry, Fixed, OtherKey, Settled, TooMuch, verdict
 from app.client.errors import OutboxClosedError, OutboxFullError, SpoolError, UnreachableError
 from app.client.journal import Journal, Refusal, adoptable
 from app.client.settings import Service, default_spool
@@ -57,12 +58,13 @@ class Backoff(msgspec.Struct, frozen=True):
 
     first: float = 0.5
     most: float = 60.0
-    slow: float = 60.0
-    """While a person has to change something: a token, a missing agent, a URL."""
+    slow: float = 15.0
+    """The most while a person has to change something (a token, a missing agent, a URL): it grows as slowly
+    as the other, and whoever has put it right does not wait long."""
 
     def delay(self, failures: int, *, slowly: bool, retry_after: float | None) -> float:
         """How long to wait after this many failures in a row; never less than the service asked for."""
-        secs = self.slow if slowly else min(self.most, self.first * 2.0 ** min(failures - 1, 30))
+        secs = min(self.slow if slowly else self.most, self.first * 2.0 ** min(failures - 1, 30))
         jittered = secs * random.uniform(0.5, 1.0)  # noqa: S311  spreading, no secret
         if retry_after is None:
             return jittered
@@ -73,11 +75,11 @@ class Report(msgspec.Struct, frozen=True):
     """What ``flush`` found. True when everything that was recorded is on record at the service."""
 
     waiting: int
-    """Entries that are still to be sent."""
+    """Entries that are still to be sent. Each is a node, or a whole request."""
     refused: tuple[Refusal, ...] = ()
     """What the service refused for good, until it is discarded."""
     trouble: str | None = None
-    """What stood in the way at the last attempt."""
+    """While something waits: what stood in the way at the last attempt."""
 
     def __bool__(self) -> bool:
         return not self.waiting and not self.refused
@@ -273,7 +275,16 @@ class Outbox:
             self._urgent.clear()
             if self._closed:
                 return self._last
-            return Report(self.waiting, tuple(self.refused), self._trouble if self.waiting else None)
+            return Report(self.waiting, tuple(self.refused), self._in_the_way())
+
+    def _in_the_way(self) -> str | None:
+        """Why something waits still."""
+        if not self.waiting:
+            return None
+        said = self._trouble or f"{self.service.url} has not answered yet"
+        if any(journal.in_memory for journal in self._journals()):
+            said += "; the disk is full, so that what waits is in memory only"
+        return said
 
     def close(self, timeout: float | None = EXIT_SECS) -> Report:
         """Flushes, ends the thread and lets go of the journal. What is left the next program sends.
@@ -336,6 +347,10 @@ class Outbox:
         for journal in [j for j in self._adopted if not j.waiting and not j.refused]:
             self._adopted.remove(journal)
             journal.close()
+        own = self._own
+        if own is not None and own.is_without_a_file and not own.waiting and not own.refused:
+            self._own = None  # the next one may find room on the disk
+            own.close()
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="lineage-trails-outbox", daemon=True)
@@ -390,6 +405,9 @@ class Outbox:
                 journal.unfix()
                 self._limit = max(1, fixed.entries // 2)
                 _log.info("sending at most %d entries at once: %s", self._limit, outcome.reason)
+            case OtherKey():
+                journal.renew_key()
+                self._failed(Again(f"{outcome.reason}; it is sent under another key", slowly=True))
             case Settled():
                 journal.settle(outcome)
                 self._succeeded(outcome)

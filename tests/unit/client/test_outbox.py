@@ -11,16 +11,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.client.batch import MAX_BATCH_NODES, SERVER_FAULTS
 from app.client.errors import OutboxClosedError, OutboxFullError, SpoolError
 from app.client.journal import Journal
 from app.client.outbox import MAX_RETRY_AFTER_SECS, Backoff, Outbox
 from app.client.settings import service
-from tests.support.scripted import Got, Reply, Scripted, problem, results, stored
+from tests.support.scripted import Got, Reply, Scripted, problem, results, scripted, stored
 from tests.unit.client.conftest import MakeOutbox
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,10 +42,17 @@ def names(*numbers: int) -> list[str]:
 
 def arrived(answering: Scripted) -> list[str]:
     """Ids of the nodes in the order in which they were stored; a request that came again counts once."""
-    seen: dict[str | None, list[list[str]]] = {}
-    for got in answering.got:
-        assert seen.setdefault(got.key, got.node_ids) == got.node_ids
+    keys_name_bytes(answering)
+    seen = {got.key: got.node_ids for got in answering.got}
     return [node for lines in seen.values() for line in lines for node in line]
+
+
+def keys_name_bytes(answering: Scripted) -> None:
+    """No key ever came with other bytes."""
+    seen: dict[str | None, bytes] = {}
+    for got in answering.got:
+        assert got.key
+        assert seen.setdefault(got.key, got.body) == got.body
 
 
 def refuse(*bad: str) -> Callable[[Got], Reply]:
@@ -141,6 +152,7 @@ def test_a_refused_node_is_kept_aside_and_hinders_nothing(
         node for got in answering.got for line in got.node_ids if "n3" not in line for node in line
     ]
     assert stored_lines == [name for name in names(10) if name != "n3"], "each once, in order"
+    keys_name_bytes(answering)
     outbox.close()
     assert [path.suffix for path in spool.iterdir() if path.suffix == ".journal"], "the refused one is kept"
 
@@ -172,6 +184,7 @@ def test_what_is_too_large_is_split(make_outbox: MakeOutbox, answering: Scripted
     assert outbox.flush()
     taken = [got for got in answering.got if sum(map(len, got.node_ids)) <= 3]
     assert [node for got in taken for line in got.node_ids for node in line] == names(40)
+    keys_name_bytes(answering)
 
 
 def test_one_node_that_is_too_large_is_refused(make_outbox: MakeOutbox, answering: Scripted) -> None:
@@ -489,7 +502,9 @@ def test_the_wait_after_failures_grows_and_is_never_less_than_asked_for() -> Non
         for delay, most in zip(delays, (1, 2, 4, 8, 8), strict=True):
             assert most / 2 <= delay <= most
         assert backoff.delay(1, slowly=False, retry_after=30.0) >= 30
-        assert 30 <= backoff.delay(1, slowly=True, retry_after=None) <= 60
+        slow = [backoff.delay(failures, slowly=True, retry_after=None) for failures in (1, 2, 900)]
+        for delay, most in zip(slow, (1, 2, 60), strict=True):
+            assert most / 2 <= delay <= most
         assert backoff.delay(1, slowly=False, retry_after=1e9) <= MAX_RETRY_AFTER_SECS + 1
 
 
@@ -505,6 +520,257 @@ def test_a_flush_does_not_hurry_a_service_that_asked_to_wait(
     assert len(answering.got) == 1
 
 
+def test_a_missing_agent_is_asked_for_again_soon_and_flush_says_so(
+    make_outbox: MakeOutbox, answering: Scripted
+) -> None:
+    """The defaults: an operator who makes the agent a little later is not waited for by minutes."""
+    assert Backoff().delay(1, slowly=True, retry_after=None) <= 0.5
+    assert Backoff().delay(900, slowly=True, retry_after=None) <= 15
+    answering.script = [problem(404, "not_found")] * 2
+    outbox = make_outbox(backoff=Backoff())
+    put(outbox, "a")
+    report = outbox.flush(0.05)
+    while not answering.got:
+        report = outbox.flush(0.01)
+    report = outbox.flush(0.01)
+    assert (report.waiting, bool(report)) == (1, False)
+    assert report.trouble is not None
+    assert "404 not_found" in report.trouble or "has not answered yet" in report.trouble
+    assert outbox.flush(20)
+    assert arrived(answering) == ["a"]
+
+
+def test_flush_returns_in_time_although_the_service_says_nothing(
+    make_outbox: MakeOutbox, answering: Scripted
+) -> None:
+    over = threading.Event()
+    answering.script = [lambda got: stored(got) if over.wait(20) else Reply(None)]
+    outbox = make_outbox()
+    put(outbox, "a", "b")
+    while not answering.got:
+        outbox.flush(0.01)
+    report = outbox.flush(0.05)
+    over.set()
+    assert report.waiting == 2
+    assert report.trouble == f"{answering.url} has not answered yet"
+    assert outbox.flush(20)
+
+
+def test_a_key_that_stands_for_something_else_is_given_up(
+    make_outbox: MakeOutbox, answering: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    answering.script = [problem(503, "unavailable"), problem(409, "idempotency_conflict")]
+    outbox = make_outbox(NOWHERE)
+    put(outbox, "a", "b")
+    outbox.close(0)
+    adopted = make_outbox()
+    adopted._adopted.append(_journal(outbox))
+    put(adopted, "c")
+    assert adopted.flush(20)
+    first, second, third, *_ = answering.got
+    assert (first.key, first.body) == (second.key, second.body)
+    assert third.body == first.body
+    assert third.key != first.key
+    assert "sent under another key" in caplog.text
+    assert adopted.refused == []
+    keys_name_bytes(answering)
+
+
+def test_a_service_that_refuses_every_key_is_not_hurried(
+    make_outbox: MakeOutbox, answering: Scripted
+) -> None:
+    answering.script = [problem(409, "idempotency_conflict")] * 10_000
+    outbox = make_outbox(backoff=Backoff(first=3_600, slow=3_600))
+    put(outbox, "a")
+    while not answering.got:
+        outbox.flush(0.01)
+    while "409 idempotency_conflict" not in str(outbox.flush(0.01).trouble):
+        pass
+    assert outbox._not_before > 0
+
+
+def test_a_conflict_of_a_whole_request_is_a_refusal(make_outbox: MakeOutbox, answering: Scripted) -> None:
+    answering.script = [problem(409, "idempotency_conflict")]
+    outbox = make_outbox()
+    outbox.put("/v1/agents/bot/actions/act-1/outcome", b'{"status":"success"}', "key-1")
+    assert [refusal.status for refusal in outbox.flush().refused] == [409]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["stored", "lost", "413", "refuse", "alone", "404", "409", "restart"]), max_size=12
+    )
+)
+@settings(max_examples=25, deadline=None)
+def test_whatever_happens_no_key_names_other_bytes(steps: list[str]) -> None:
+    """A small world: batches are split, parts of them refused, answers lost, the program begun anew."""
+    nodes = names(6)
+    with TemporaryDirectory() as folder, scripted() as answering:
+        target = service(answering.url, "token-of-the-tests", "bot", {})
+
+        def made() -> Outbox:
+            return Outbox(target, spool=folder, backoff=Backoff(0.0, 0.0, 0.0))
+
+        outbox = made()
+        put(outbox, *nodes[:3])
+        for number, step in enumerate(steps):
+            if step == "restart":
+                outbox.end(outbox.flush(0))
+                outbox = made()
+                put(outbox, f"{nodes[3]}-{number}", nodes[4])
+            answering.script += [_STEPS[step]] if step in _STEPS else []
+        put(outbox, nodes[5])
+        while (report := outbox.flush(20)).waiting:
+            pass
+        outbox.end(report)
+        keys_name_bytes(answering)
+        sent = {node for got in answering.got for line in got.node_ids for node in line}
+        assert sent >= {*nodes[:3], nodes[5]}
+
+
+_STEPS: dict[str, Reply | Callable[[Got], Reply]] = {
+    "stored": stored,
+    "lost": Reply(None),
+    "413": at_most(1),
+    "refuse": refuse("n1"),
+    "alone": refuse("n0", "n2"),
+    "404": problem(404, "not_found"),
+    "409": problem(409, "idempotency_conflict"),
+}
+
+
+# --- a full disk ----------------------------------------------------------------------------------------------
+
+
+def fill(outbox: Outbox) -> None:
+    """The disk is full: the journal's file may not grow by a page (SQLITE_FULL)."""
+    assert outbox._own is not None
+    pages = outbox._own._connection.execute("PRAGMA page_count").fetchone()[0]
+    outbox._own._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def big(outbox: Outbox, *names: str) -> None:
+    for name in names:
+        outbox.put_node("s", name, json.dumps({"node_id": name, "is": "x" * 20_000}).encode())
+
+
+def test_on_a_full_disk_it_goes_on_in_memory_and_says_so(
+    make_outbox: MakeOutbox, answering: Scripted, caplog: pytest.LogCaptureFixture, spool: Path
+) -> None:
+    answering.script = [problem(503, "unavailable")] * 10_000
+    outbox = make_outbox()
+    put(outbox, "on disk")
+    while not answering.got:
+        outbox.flush(0.01)
+    fill(outbox)
+    big(outbox, *names(5))
+    report = outbox.flush(0.02)
+    assert report.waiting == 6
+    assert "the disk is full" in str(report.trouble)
+    assert "database or disk is full" in caplog.text
+    assert caplog.text.count("is in memory only") == 1, "said once"
+    answering.script.clear()
+    assert outbox.flush()
+    assert arrived(answering) == ["on disk", *names(5)]
+    outbox.close()
+    assert list(spool.iterdir()) == []
+
+
+def test_when_there_is_room_again_it_is_on_disk(
+    make_outbox: MakeOutbox, answering: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.client.journal.BACK_SECS", 0.0)
+    outbox = make_outbox(NOWHERE)
+    put(outbox, "a")
+    fill(outbox)
+    big(outbox, "b")
+    own = outbox._own
+    assert own is not None
+    assert own._disk is not None
+    put(outbox, "c")
+    assert own._disk is not None, "no room yet"
+    own._disk.execute("PRAGMA max_page_count = 100000")
+    put(outbox, "d")
+    assert not own.in_memory
+    outbox.close(0)
+    adopted = make_outbox()
+    adopted._adopted.append(_journal(outbox))
+    put(adopted, "e")
+    assert adopted.flush()
+    assert arrived(answering) == ["a", "b", "c", "d", "e"]
+
+
+def test_what_ends_in_memory_only_is_an_error_in_the_log(
+    make_outbox: MakeOutbox, caplog: pytest.LogCaptureFixture, spool: Path
+) -> None:
+    outbox = make_outbox(NOWHERE)
+    put(outbox, "a")
+    fill(outbox)
+    big(outbox, "b")
+    outbox.close(0)
+    assert "2 entries that are only in memory end with this program" in caplog.text
+    [path] = spool.glob("*.journal")
+    journal = Journal.adopt(path)
+    assert journal is not None
+    assert journal.waiting == 1, "what was on disk still is"
+    journal.close()
+
+
+def test_what_is_sent_again_after_a_kill_on_a_full_disk_has_its_first_key(
+    make_outbox: MakeOutbox, answering: Scripted, spool: Path
+) -> None:
+    """What was fixed in memory is made again of the same entries, and so under the same key."""
+    target = service(answering.url, "token-of-the-tests", "bot", {})
+    journal = Journal.create(spool, target)
+    journal.add(_entry(b'{"node_id":"n0"}'))
+    pages = journal._connection.execute("PRAGMA page_count").fetchone()[0]
+    journal._connection.execute(f"PRAGMA max_page_count = {pages}")
+    big_one = _entry(b'{"node_id":"n1","is":"%s"}' % (b"x" * 50_000))
+    journal.add(big_one)
+    journal._transact(lambda connection: connection.execute("DELETE FROM entries WHERE id = 2"))
+    sent = journal.next("/v1/agents/bot/traces", 500)
+    assert sent is not None
+    assert journal._disk is not None
+    journal._disk.close()  # killed: nothing of the memory is left
+    os.close(journal._flock)  # type: ignore[arg-type]  # it has a file
+    assert make_outbox().flush()
+    assert [(got.key, got.body) for got in answering.got] == [(sent.key, sent.body)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_a_real_full_disk(
+    make_outbox: MakeOutbox, answering: Scripted, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        answering.script = [problem(503, "unavailable")] * 10_000
+        outbox = make_outbox(spool=small / "spool")
+        big(outbox, *names(40))
+        assert "is in memory only" in caplog.text
+        answering.script.clear()
+        assert outbox.flush()
+        assert arrived(answering) == names(40)
+        outbox.close()
+        (small / "ballast").write_bytes(b"x" * (small.stat().st_blksize * 60))
+        with suppress(OSError), (small / "more").open("wb", buffering=0) as more:
+            while more.write(b"x" * 4_096):
+                pass
+        full = make_outbox(spool=small / "another")
+        big(full, "without a file")
+        assert full._own is None or full._own.is_without_a_file
+        assert full.flush()
+        assert arrived(answering)[-1] == "without a file"
+        full.close()
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
 def test_logging_is_for_programs_that_want_it() -> None:
     assert logging.getLogger("trails.client").handlers == []
 
@@ -513,6 +779,14 @@ def _entry(body: bytes):  # type: ignore[no-untyped-def]  # noqa: ANN202
     from app.client.batch import Entry
 
     return Entry(0, body, "s", "n")
+
+
+def _journal(closed: Outbox) -> Journal:
+    """The one that a closed outbox left, which was for another URL."""
+    [path] = closed.folder.glob("*.journal")
+    journal = Journal.adopt(path)
+    assert journal is not None
+    return journal
 
 
 def _identity(answering: Scripted) -> str:
