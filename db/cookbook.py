@@ -3,6 +3,7 @@
 A file begins with a comment in one form: the question; ``Parameters:`` with name, type, default and meaning
 a line (``-`` is none: the parameter is NULL); ``Columns:`` with name and meaning. The statement names a
 parameter as ``:name``; here it becomes ``$1``, ``$2`` … and its value goes to the server apart from the text.
+Whoever copies a query gets it with literals instead, which any SQL tool runs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import msgspec
 _DIRECTORY: Final = Path(__file__).parent / "queries"
 _COLUMN_GAP: Final = re.compile(r" {2,}")
 _MARKER: Final = re.compile(r"(?<![:\w]):([a-z_]+)\b")
+_CAST_MARKER: Final = re.compile(_MARKER.pattern + r"(?:::[a-z]+)?")
+"""A parameter with the cast that may follow it."""
 _NONE: Final = "-"
 
 TYPES: Final = frozenset({"timestamptz", "text", "uuid", "integer", "numeric"})
@@ -65,6 +68,41 @@ class Recipe(msgspec.Struct, frozen=True):
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of this name."""
         return next((found for found in self.parameters if found.name == name), None)
+
+    @property
+    def comment(self) -> str:
+        """The comment that the file begins with."""
+        return "".join(line for line in self.text.splitlines(keepends=True) if line.startswith("--"))
+
+    def with_literals(self, literals: Mapping[str, str]) -> str:
+        """The statement as SQL that needs no parameters.
+
+        Args:
+            literals: of each parameter its SQL expression, of the parameter's type (see ``literal``).
+        """
+        body = self.text[len(self.comment) :].strip()
+        return _CAST_MARKER.sub(lambda marker: literals[marker[1]], body)
+
+
+def literal(type_: str, value: str | None) -> str:
+    """A value as an SQL literal of its PostgreSQL type; None is NULL.
+
+    What is not plain ASCII or could steer a terminal is written as escapes, which mean the same whatever
+    ``standard_conforming_strings`` and the client's encoding are.
+    """
+    if value is None:
+        return f"NULL::{type_}"
+    quoted = value.replace("'", "''")
+    if value.isascii() and value.isprintable() and "\\" not in value:
+        return f"'{quoted}'::{type_}"
+    return f"E'{''.join(map(_escaped, quoted))}'::{type_}"
+
+
+def _escaped(char: str) -> str:
+    if char == "\\":
+        return "\\\\"
+    code = ord(char)
+    return char if " " <= char <= "~" else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _HELP: Final = """Answer an auditor's question from the trail, in SQL.
 
 Without a NAME it lists the questions; with one, --help explains the parameters and columns, and --sql prints
-the query to copy. It runs in a transaction that cannot write, for one tenant, and as the service's own role:
-row security decides, whatever the query says. Parameters are bound by the database driver.
+the query with these parameters, as psql and other tools run it. It runs in a transaction that cannot write,
+for one tenant, and as the service's own role: row security decides, whatever the query says. Parameters are
+bound by the database driver.
 
 A query reads the mirror of the records. That they are what was signed is for trails verify to say.
 
@@ -52,7 +53,7 @@ _TABLE_ROWS: Final = 200
     type=click.Choice(["table", "csv", "json"]),
     default="table",
     show_default=True,
-    help="csv: safe for spreadsheets; json: one object a line.",
+    help="table: cut to fit a terminal; csv: whole, safe for spreadsheets; json: exact, one object a line.",
 )
 @click.option("--tenant", metavar="SLUG", help="Which tenant's trail (default: default).")
 @click.option(
@@ -63,7 +64,9 @@ _TABLE_ROWS: Final = 200
 @click.option(
     "--timeout", type=click.IntRange(1, 86_400), default=60, show_default=True, help="Seconds at most."
 )
-@click.option("--sql", "show_sql", is_flag=True, help="Print the query with its explanation; run nothing.")
+@click.option(
+    "--sql", "show_sql", is_flag=True, help="Print the query to copy, with its explanation; run nothing."
+)
 @click.option("-h", "--help", "show_help", is_flag=True, help="Show this message, or explain the query NAME.")
 @click.pass_context
 def command(  # noqa: D103  click shows _HELP
@@ -82,11 +85,14 @@ def command(  # noqa: D103  click shows _HELP
         click.echo(context.get_help() if show_help else _listing())
         return
     recipe = _recipe(name)
-    if show_help or show_sql:
-        click.echo(_explained(recipe) if show_help else recipe.text, nl=show_help)
+    if show_help:
+        click.echo(_explained(recipe))
         return
-    from app.cli.query_values import read_values  # noqa: PLC0415  a list needs none of it
+    from app.cli.query_values import read_values, sql_literals  # noqa: PLC0415  a list needs none of it
 
+    if show_sql:
+        click.echo(_copied(recipe, sql_literals(recipe, given, datetime.now(UTC))))
+        return
     values = read_values(recipe, given, datetime.now(UTC))
     if format_ == "table" and limit is None:
         limit = _TABLE_ROWS
@@ -162,14 +168,18 @@ def _recipe(name: str) -> Recipe:
 
 
 def _listing() -> str:
+    from app.cli.grid import cut  # noqa: PLC0415  as above
+    from app.cli.outcome import console_for  # noqa: PLC0415  as above
     from db.cookbook import recipes  # noqa: PLC0415  as above
 
-    formatter = click.HelpFormatter(width=110)
-    with formatter.section("Questions"):
-        formatter.write_dl([(recipe.name, recipe.question) for recipe in recipes().values()])
-    formatter.write_paragraph()
-    formatter.write_text("trails query NAME answers one, trails query NAME --help explains it first.")
-    return formatter.getvalue().rstrip()
+    widest = max(map(len, recipes()))
+    lines = [f"{recipe.name:{widest}}  {recipe.question}" for recipe in recipes().values()]
+    console = console_for()
+    if console.is_terminal:
+        lines = [cut(line, console.width) for line in lines]
+    return "\n".join(
+        [*lines, "", "trails query NAME answers one, trails query NAME --help explains it first."]
+    )
 
 
 def _explained(recipe: Recipe) -> str:
@@ -184,6 +194,25 @@ def _explained(recipe: Recipe) -> str:
     return formatter.getvalue().rstrip()
 
 
+_LOGIN: Final = """\
+--
+-- Runs in psql or any other SQL tool as it stands. Row security decides whose rows a login sees, and without
+-- a tenant shows none. As trails_app, name the tenant and ask in the same transaction:
+--   BEGIN READ ONLY;
+--   SELECT set_config('trails.slug', 'default', true);
+--   SELECT set_config('trails.tenants', (SELECT tenant_id::text FROM trails.tenants), true);
+-- A superuser passes row security and sees all tenants' rows mixed: fine where there is one tenant. Times are
+-- shown in the session's zone: SET TimeZone = 'UTC' gives those of trails query.
+"""
+
+
+def _copied(recipe: Recipe, literals: Mapping[str, str]) -> str:
+    """The query to copy, with its explanation and what its parameters are."""
+    given = "".join(f"--   {name} = {text}\n" for name, text in literals.items())
+    values = f"--\n-- Parameters as they stand below:\n{given}" if given else ""
+    return f"{recipe.comment}{values}{_LOGIN}{recipe.with_literals(literals)}"
+
+
 _FORMS: Final = {
     "timestamptz": "a day, a time with its zone, or how long ago: 2026-01-31, 2026-01-31T09:30:00Z, 7d",
     "integer": "a whole number",
@@ -194,4 +223,4 @@ _FORMS: Final = {
 
 
 def _form(type_: str, default: str | None) -> str:
-    return f"({_FORMS[type_]}; default: {'none' if default is None else default})"
+    return f"({type_}: {_FORMS[type_]}; default: {'none' if default is None else default})"

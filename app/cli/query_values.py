@@ -15,11 +15,10 @@ from uuid import UUID
 
 import click
 
-from app.trace.instant import parse_instant
+from app.trace.instant import parse_day_or_instant
 from app.trace.node import is_uuid
-from db.cookbook import Parameter, Recipe
+from db.cookbook import Parameter, Recipe, literal
 
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _AGO: Final = re.compile(r"([0-9]{1,5})([mhd])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 _INTEGER: Final = re.compile(r"[0-9]{1,10}")
@@ -43,6 +42,26 @@ def read_values(recipe: Recipe, given: Sequence[str], now: datetime) -> list[obj
     """
     texts = _texts(recipe, given)
     return [_value(parameter, texts, now) for parameter in recipe.parameters]
+
+
+def sql_literals(recipe: Recipe, given: Sequence[str], now: datetime) -> dict[str, str]:
+    """The same values as SQL, by name; a time such as ``7d`` counts back from when the SQL is run.
+
+    Raises:
+        click.UsageError: as ``read_values``.
+    """
+    texts = _texts(recipe, given)
+    return {parameter.name: _literal(parameter, texts, now) for parameter in recipe.parameters}
+
+
+def _literal(parameter: Parameter, texts: Mapping[str, str], now: datetime) -> str:
+    value = _value(parameter, texts, now)
+    ago = _AGO.fullmatch(texts.get(parameter.name, ""))
+    if parameter.type == "timestamptz" and ago is not None:
+        # In hours, since a day of a time zone may have 23 of them.
+        count, unit = (int(ago[1]) * 24, "hours") if ago[2] == "d" else (int(ago[1]), _UNITS[ago[2]])
+        return f"(now() - interval '{count} {unit}')"
+    return literal(parameter.type, None if value is None else str(value))
 
 
 def _texts(recipe: Recipe, given: Sequence[str]) -> dict[str, str]:
@@ -70,12 +89,10 @@ def _value(parameter: Parameter, texts: Mapping[str, str], now: datetime) -> obj
 
 
 def _time(text: str, now: datetime) -> datetime:
-    if _DATE.fullmatch(text):
-        text = f"{text}T00:00:00Z"
     if (ago := _AGO.fullmatch(text)) is not None:
         return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
-        return _EPOCH + timedelta(microseconds=parse_instant(text))
+        return _EPOCH + timedelta(microseconds=parse_day_or_instant(text))
     except ValueError:
         raise ValueError(
             "must be a day (2026-01-31, from midnight UTC), a time with its zone (2026-01-31T09:30:00Z), or "

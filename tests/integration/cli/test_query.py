@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import fcntl
 import io
 import json
+import os
+import pty
+import re
+import shutil
+import struct
 import subprocess
 import sys
+import termios
 import zipfile
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +28,7 @@ import msgspec
 import psycopg
 import pytest
 from pytest_postgresql.executors import NoopExecutor
+from rich.cells import cell_len
 
 from app.chain.record import Draft
 from app.cli.rows import csv_line, json_line
@@ -42,6 +50,8 @@ from tests.support.cookbook_world import (
     FIRST_DAY,
     NESTED,
     World,
+    day,
+    moment,
     tell,
 )
 from tests.support.ledgers import MASTER_KEY, Caller, SetClock
@@ -356,10 +366,172 @@ def test_help_explains_the_command_or_the_question() -> None:
             assert f"{told_of.name} {told_of.meaning}" in explained
 
 
-def test_the_sql_is_shown_as_it_stands() -> None:
+def test_each_question_is_one_line_of_the_list() -> None:
+    lines = run_trails("query").out.splitlines()
+    listed = {line.split()[0]: line for line in lines[: len(recipes())]}
+    assert listed.keys() == recipes().keys()
+    assert all(listed[name].endswith(recipe.question) for name, recipe in recipes().items())
+
+
+def test_help_tells_types_and_defaults() -> None:
+    explained = " ".join(run_trails("query", "tokens_and_cost_by_session", "--help").out.split())
+    assert "(timestamptz: a day, a time with its zone" in explained
+    assert "default: none)" in explained
+    assert "(integer: a whole number; default: 100)" in explained
+
+
+# --- the query to copy -------------------------------------------------------------------------------
+
+
+def psql(url: str, sql: str, options: str = "") -> tuple[list[str], list[list[str]]]:
+    """Header and rows as psql answers a script, in a session that is set up as badly as can be."""
+    program = "/usr/lib/postgresql/15/bin/psql"
+    found = program if os.path.exists(program) else shutil.which("psql")  # noqa: PTH110  nothing to join
+    if found is None:
+        pytest.skip("there is no psql on this machine")
+    done = subprocess.run(
+        [found, "-X", "-q", "--csv", "-v", "ON_ERROR_STOP=1", url],
+        input=sql,
+        env={**os.environ, "PGOPTIONS": f"-c search_path=pg_catalog -c TimeZone=Asia/Kathmandu {options}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    header, *rows = csv.reader(io.StringIO(done.stdout))
+    return header, [list(map(told_alike, row)) for row in rows]
+
+
+def told_alike(cell: str) -> str:
+    """A cell in one form, whoever wrote it: times, and lists of names."""
+    if cell[:1] == "{" and '"' not in cell:
+        return cell[1:-1].replace(",", ", ")
+    try:
+        return str(datetime.fromisoformat(cell).timestamp()) if len(cell) > len("2026-01-01") else cell
+    except ValueError:
+        return cell
+
+
+SHOWN_BY_PSQL = {
+    "all": [],
+    "narrowed": [
+        f"since={day(FIRST_DAY + DAY)}",
+        "until=99m",
+        "agent=buyer",
+        "most=3",
+        "steps=2",
+        "percent=1",
+    ],
+}
+
+
+@pytest.mark.parametrize("narrowed", SHOWN_BY_PSQL)
+def test_the_sql_that_is_shown_runs_in_psql_and_answers_the_same(told: Told, narrowed: str) -> None:
+    for name, recipe in recipes().items():
+        given = [
+            one for one in SHOWN_BY_PSQL[narrowed] if recipe.parameter(one.partition("=")[0]) is not None
+        ]
+        params = [f"--param={one}" for one in given]
+        header, rows = psql(told.database.admin_url, run_trails("query", name, "--sql", *params).out)
+        expected = told.query(name, *params, "--format", "csv").out
+        titles, *lines = csv.reader(io.StringIO(expected))
+        assert header == titles
+        for column in NO_CLOCK.get(name, ()):
+            for row in (*rows, *lines):
+                row[header.index(column)] = ""
+        assert rows == [list(map(told_alike, line)) for line in lines], name
+
+
+def test_the_services_login_is_told_how_to_name_its_tenant(told: Told) -> None:
+    sql = run_trails("query", "failed_calls", "--sql").out
+    assert psql(told.database.app_url, sql)[1] == []
+    statements = ("BEGIN", "SELECT set_config")
+    lines = [line.removeprefix("--").strip() for line in sql.splitlines() if line.startswith("--   ")]
+    named = [line for line in lines if line.startswith(statements)]
+    assert len(named) == 3
+    quiet = "\n".join(["\\o /dev/null", *named, "\\o", sql, "COMMIT;"])
+    assert psql(told.database.app_url, quiet) == psql(told.database.admin_url, sql)
+
+
+@pytest.mark.parametrize("conforming", ["on", "off"])
+@pytest.mark.parametrize(
+    "agent",
+    ["x' OR '1'='1", "it''s", "\\", "\\' OR true --", "a\nb", "\x1b[2J", "\u202eé😀", ":agent", "$1", ""],
+)
+def test_no_value_escapes_its_literal(told: Told, agent: str, conforming: str) -> None:
+    shown = run_trails("query", "failed_calls", "--sql", "--param", f"agent={agent}").out
+    assert not [char for char in shown if char != "\n" and not " " <= char <= "~"]
+    options = f"-c standard_conforming_strings={conforming}"
+    assert psql(told.database.admin_url, shown, options)[1] == []
+    [line] = [line for line in shown.splitlines() if line.startswith("--   agent = ")]
+    literal = line.partition(" = ")[2]
+    assert psql(told.database.admin_url, f"SELECT {literal} || '.' AS it", options) == (
+        ["it"],
+        [[f"{agent}."]],
+    )
+
+
+def test_how_long_ago_counts_from_when_the_sql_is_run() -> None:
+    for text, interval in (("7d", "168 hours"), ("12h", "12 hours"), ("90m", "90 minutes")):
+        shown = run_trails("query", "failed_calls", "--sql", "--param", f"since={text}").out
+        assert f"recorded_at >= coalesce((now() - interval '{interval}'), '-infinity')" in shown
+
+
+def test_the_sql_explains_itself_and_needs_no_database() -> None:
     for name, recipe in recipes().items():
         shown = run_trails("query", name, "--sql")
-        assert (shown.code, shown.out) == (0, recipe.text)
+        assert shown.code == 0
+        assert shown.out.startswith(recipe.comment)
+    wrong = run_trails("query", "orphans", "--sql", "--param", "session=1")
+    assert (wrong.code, wrong.out) == (2, "")
+
+
+# --- on a terminal -----------------------------------------------------------------------------------
+
+
+def on_a_terminal(told: Told, columns: int, *arguments: str) -> list[str]:
+    """What a terminal of so many columns shows of ``trails query``, without its colours."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    env = {**kept, **told.env, "TRAILS_DATABASE_URL": told.database.admin_url, "TERM": "xterm"}
+    command = [sys.executable, "-m", "app.cli", "query", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                parts.append(os.read(ours, 65_536))
+            except OSError:  # the other end is closed: EIO
+                break
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;]*m", "", b"".join(parts).decode()).replace("\r\n", "\n").splitlines()
+
+
+def test_a_table_fits_its_terminal_and_is_whole_in_a_pipe(told: Told) -> None:
+    shown = on_a_terminal(told, 80, "failed_calls")
+    assert len(shown) == 1 + len(told.world.failed())
+    assert max(map(cell_len, shown)) <= 80
+    assert any("…" in line for line in shown)
+    piped = told.query("failed_calls").out
+    assert "…" not in piped
+    assert all(one.id in piped and moment(one.at) in piped for one in told.world.failed())
+
+
+def test_a_wide_answer_stands_row_below_row_on_a_narrow_terminal(told: Told) -> None:
+    shown = on_a_terminal(told, 60, "before_harm")
+    rows = len(told.rows("before_harm"))
+    assert len(shown) == rows * (1 + len(recipes()["before_harm"].columns))
+    assert max(map(cell_len, shown)) <= 60
+
+
+def test_the_list_is_one_line_a_question_on_a_terminal_too(told: Told) -> None:
+    shown = on_a_terminal(told, 60)
+    assert max(map(cell_len, shown[: len(recipes())])) == 60
+    assert {line.split()[0] for line in shown[: len(recipes())]} == recipes().keys()
+
+
+# --- questions that cannot be asked ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
