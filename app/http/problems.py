@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from http import HTTPStatus
 
 import msgspec
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, NotFoundException
 from litestar.response import Response
 
 from app import errors
@@ -27,6 +28,8 @@ SOON = 1
 
 LATER = 60
 """Seconds of Retry-After for what waits for a person: a quarantined chain."""
+
+_OTLP_PATH = re.compile(r"/v1/(traces|logs|metrics)$")
 
 _log = logging.getLogger("trails.http")
 
@@ -109,11 +112,35 @@ def problem_of(error: Exception, request_id: str) -> Problem:
 
 
 def respond(request: Call, error: Exception) -> Response[bytes]:
-    """Litestar's handler for every exception of a route."""
+    """Litestar's handler for every exception of a route, and for paths that are none."""
+    if isinstance(error, NotFoundException):
+        error = errors.NotFoundError(no_such_path(request.method, request.scope["path"]))
     problem = problem_of(error, exchange_in(request.scope).request_id)
     return Response(
         problem.body, status_code=problem.status, media_type=MEDIA_TYPE, headers=dict(problem.headers)
     )
+
+
+def no_such_path(method: str, path: str) -> str:
+    """What to tell of a path that no route knows; an exporter of OpenTelemetry that went astray is told why.
+
+    Exporters append ``/v1/traces`` to ``OTEL_EXPORTER_OTLP_ENDPOINT``, and nothing to the variable of one
+    signal (the specification of OTLP exporters, "Endpoint URLs for OTLP/HTTP").
+    """
+    otlp = _OTLP_PATH.search(path)
+    if otlp is not None and otlp[1] != "traces":
+        signal = otlp[1]
+        return (
+            f"no such path: this service takes traces, no {signal}; switch their exporter off with "
+            f"OTEL_{signal.upper()}_EXPORTER=none"
+        )
+    if otlp is not None or (method, path) == ("POST", "/"):
+        return (
+            "no such path: spans are posted to /v1/traces; set OTEL_EXPORTER_OTLP_ENDPOINT to the service's "
+            "URL without a path, since exporters append /v1/traces to it, or set "
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, to which they append nothing, to the URL with /v1/traces"
+        )
+    return "no such path; /schema lists those that there are"
 
 
 def line_of(error: TrailsError) -> dict[str, JsonValue]:
@@ -154,7 +181,7 @@ def _where(error: TrailsError) -> tuple[str | None, str | None]:
 def _litestars(error: HTTPException, request_id: str) -> Problem:
     status = error.status_code
     title = HTTPStatus(status).phrase
-    detail = "no such path" if status == 404 else title.lower() if status == 405 else error.detail
+    detail = title.lower() if status == 405 else error.detail
     allow = tuple((name, value) for name, value in (error.headers or {}).items())
     problem = _document(Row(status, title), _STATUS_CODES.get(status, "bad_request"), detail, request_id)
     return msgspec.structs.replace(problem, headers=problem.headers + allow)

@@ -17,7 +17,7 @@ from app.http.target import Query, one_field, parse_query
 from app.ledger.sessions import MAX_NODES, NodeCursor, SessionQuery, read_beginning
 from app.principal import Permission
 from app.trace.fragment import MAX_NAME_CHARS
-from app.trace.instant import parse_instant
+from app.trace.instant import parse_day_or_instant
 from app.trace.node import read_uuid
 from db.sessions import Wanted
 
@@ -26,6 +26,8 @@ MAX_SESSION_LIMIT = 500
 """Sessions in one page, by default and at most."""
 
 _NODE_TYPE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_DAY_OR_INSTANT = {"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]}
+_A_DAY = "A date alone, such as 2026-11-30, is the start of that day in UTC."
 _FIELDS = frozenset({"agent", "since", "until", "status", "tool", "node_type", "after", "limit"})
 _PAGE_FIELDS = frozenset({"after", "limit"})
 
@@ -39,8 +41,8 @@ _PAGE_FIELDS = frozenset({"after", "limit"})
         example=examples.SESSIONS,
         query=(
             Field("agent", {"type": "string"}, "Sessions in which this agent took part."),
-            Field("since", {"type": "string", "format": "date-time"}, "Begun at this time or later."),
-            Field("until", {"type": "string", "format": "date-time"}, "Begun before this time."),
+            Field("since", _DAY_OR_INSTANT, f"Begun at this time or later. {_A_DAY}"),
+            Field("until", _DAY_OR_INSTANT, f"Begun before this time. {_A_DAY}"),
             Field("status", {"type": "string"}, "With a node of this outputs.status, such as failed."),
             Field("tool", {"type": "string"}, "With a call of this tool."),
             Field("node_type", {"type": "string"}, "With a node of this type, such as SELF_CORRECTION."),
@@ -141,6 +143,10 @@ def _instant(fields: Query, name: str) -> int | None:
     if value is None:
         return None
     try:
-        return parse_instant(value)
-    except ValueError as error:
-        raise BadRequestError(f"{name}: {error}") from None
+        return parse_day_or_instant(value)
+    except ValueError:
+        plus = "; write its + as %2B" if " " in value else ""
+        raise BadRequestError(
+            f"{name}: must be a day such as 2026-11-30 (its start in UTC) or a time with its zone such as "
+            f"2026-11-30T08:27:35Z{plus}"
+        ) from None

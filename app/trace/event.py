@@ -18,6 +18,7 @@ MAX_TYPE_CHARS = 128
 RESERVED_TYPES = frozenset({"outcome_conflict", "span_conflict", "spans_rejected"})
 """Types of the events that the service itself records: nobody else may, or its word would mean nothing."""
 
+_A_TYPE = f"must be a string of 1 to {MAX_TYPE_CHARS} characters"
 _MEMBERS = ("type", "data", "session_id", "occurred_at")
 
 
@@ -49,10 +50,12 @@ class Event(msgspec.Struct, frozen=True):
         unknown = next((name for name in value if name not in _MEMBERS), None)
         if unknown is not None:
             raise InvalidMemberError(at + unknown[:64], f"is no member here; there are {', '.join(_MEMBERS)}")
+        if "type" not in value:
+            raise InvalidMemberError(at + "type", f"is required; it {_A_TYPE}, such as deployed")
         if "data" not in value:
-            raise InvalidMemberError(at + "data", "is required; null is a value")
+            raise InvalidMemberError(at + "data", "is required; it may be any JSON, null too")
         return cls(
-            type=_type(value.get("type"), at),
+            type=_type(value["type"], at),
             data=value["data"],
             session_id=_session_id(value.get("session_id"), at),
             occurred_at_us=_occurred_at(value.get("occurred_at"), at),
@@ -71,7 +74,7 @@ class Event(msgspec.Struct, frozen=True):
 
 def _type(value: JsonValue, at: str) -> str:
     if type(value) is not str or not 0 < len(value) <= MAX_TYPE_CHARS:
-        raise InvalidMemberError(f"{at}type", f"must be a string of 1 to {MAX_TYPE_CHARS} characters")
+        raise InvalidMemberError(f"{at}type", _A_TYPE)
     if value in RESERVED_TYPES:
         raise InvalidMemberError(f"{at}type", f"{value} is recorded by the service alone; choose another")
     return value

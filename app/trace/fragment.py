@@ -64,7 +64,7 @@ class Fragment(msgspec.Struct, frozen=True):
             raise InvalidMemberError(reserved, "is the service's own; send the header Idempotency-Key")
         session_id = value.get("session_id")
         if not is_uuid(session_id):
-            raise InvalidMemberError("session_id", _A_UUID)
+            raise InvalidMemberError("session_id", _unless_missing(value, "session_id", _A_UUID))
         tree = _tree(value)
         _check_nodes(tree)
         return cls(UUID(session_id), len(tree), value)
@@ -73,13 +73,15 @@ class Fragment(msgspec.Struct, frozen=True):
 def _tree(value: JsonObject) -> list[JsonValue]:
     tree, total = value.get("trace_tree"), value.get("total_nodes")
     if type(tree) is not list or not tree:
-        raise InvalidMemberError("trace_tree", "must be an array of at least one node")
+        reason = _unless_missing(value, "trace_tree", "must be an array of at least one node")
+        raise InvalidMemberError("trace_tree", reason)
     if len(tree) > MAX_NODES:
         raise InvalidMemberError(
             "trace_tree", f"has {len(tree)} nodes; send at most {MAX_NODES} in one fragment"
         )
     if type(total) is not int or total != len(tree):
-        raise InvalidMemberError("total_nodes", f"must be the number of nodes in trace_tree, {len(tree)}")
+        reason = f"must be the number of nodes in trace_tree, {len(tree)}"
+        raise InvalidMemberError("total_nodes", _unless_missing(value, "total_nodes", reason))
     return tree
 
 
@@ -153,8 +155,14 @@ def _first(tree: list[JsonValue], node_id: str) -> int:
     return next(index for index, node in enumerate(tree) if _ids(node)[0] == wanted)
 
 
+def _unless_missing(value: JsonObject, member: str, reason: str) -> str:
+    """What is wrong with a member that has no sound value."""
+    return reason if member in value else f"is required; it {reason}"
+
+
 def _refuse(tree: list[JsonValue], index: int, member: str, reason: str) -> NoReturn:
-    """Names the node by its place and, where it has one, by its id."""
-    node_id = tree[index].get("node_id")  # type: ignore[union-attr]  # its type was checked
+    """Names the node by its place and, where it has one, by its id; ``member`` has no sound value."""
+    node: JsonObject = tree[index]  # type: ignore[assignment]  # its type was checked
+    node_id, reason = node.get("node_id"), _unless_missing(node, member, reason)
     named = f" (node {node_id})" if is_uuid(node_id) else ""
     raise InvalidMemberError(f"trace_tree[{index}].{member}", reason, f"trace_tree[{index}]{named}: {member}")

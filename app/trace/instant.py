@@ -29,6 +29,7 @@ _FORM = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
 )
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  UTC by definition; naive arithmetic is the faster
 _MICROSECOND = dt.timedelta(microseconds=1)
 _MICROSECOND_DIGITS = 6
@@ -58,6 +59,16 @@ def parse_instant(text: str) -> int:
         instant += offset if sign == "-" else -offset
         _check_year(instant)
     return instant
+
+
+def parse_day_or_instant(text: str) -> int:
+    """As ``parse_instant``; a date alone (``YYYY-MM-DD``) is the start of that day in UTC.
+
+    For questions, in which one bound of a period is meant. What goes on record has a time of its own.
+    """
+    if _DAY.fullmatch(text):
+        text = f"{text}T00:00:00Z"
+    return parse_instant(text)
 
 
 def canonical_instant(text: str) -> str:

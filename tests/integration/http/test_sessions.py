@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -274,6 +275,20 @@ def test_sessions_are_filtered_by_who_what_and_when(operator: Client, agents: tu
     assert names(f"?since={times['both']}&until={times['plain']}") == ["both"]
 
 
+def test_a_day_is_its_start_in_utc(operator: Client, agents: tuple[Client, Client]) -> None:
+    recorded = datetime.fromisoformat(post(agents[0], node())["timestamp"]).astimezone(UTC).date()
+    before, after = recorded - timedelta(days=1), recorded + timedelta(days=1)
+    assert listed(operator, f"?since={recorded}") == listed(operator, f"?until={after}") == [SESSION]
+    assert listed(operator, f"?since={before}&until={after}") == [SESSION]
+    assert listed(operator, f"?since={after}") == listed(operator, f"?until={recorded}") == []
+
+
+def test_a_plus_that_a_url_turned_into_a_space_is_explained(operator: Client) -> None:
+    refused = operator.get("/v1/sessions?since=2026-01-01T00:00:00+02:00")
+    assert (refused.status, "%2B" in refused.json["error"]) == (400, True)
+    assert operator.get("/v1/sessions?since=2026-01-01T00:00:00%2B02:00").status == 200
+
+
 def test_a_status_that_was_sent_and_replaced_finds_nothing(
     operator: Client, agents: tuple[Client, Client]
 ) -> None:
@@ -309,8 +324,10 @@ def test_h33_a_walk_sees_every_session_once_while_sessions_come_and_grow(
         f"after=,{SESSION}",
         f"after=2026-13-01T00:00:00Z,{SESSION}",
         "after=2026-01-01T00:00:00Z,x",
-        "since=2026-01-01",
+        "since=2026-02-30",
         "since=yesterday",
+        "until=2026-1-1",
+        "since=",
         "until=2026-01-01T00:00:00",
         "agent=a%20b",
         "node_type=tool_call",

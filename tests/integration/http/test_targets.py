@@ -212,6 +212,22 @@ def test_unknown_paths_and_methods_are_problems_too(service: Running) -> None:
         assert reply.json["request_id"] == reply.headers["x-request-id"]
 
 
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/v1/traces/v1/traces", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        ("/", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        ("/v1/logs", "traces, no logs"),
+        ("/v1/metrics", "traces, no metrics"),
+    ],
+)
+def test_an_exporter_that_went_astray_is_told_the_way(service: Running, path: str, says: str) -> None:
+    for media_type in ("application/x-protobuf", "application/json"):
+        reply = request(service.port, "POST", path, f"Content-Type: {media_type}", body=b"{}")
+        assert (reply.status, reply.json["code"]) == (404, "not_found")
+        assert says in reply.json["detail"]
+
+
 def test_a_callers_request_id_is_kept_when_it_is_sane(service: Running) -> None:
     kept = request(service.port, "GET", "/healthz", "X-Request-Id: my-trace-0001")
     assert kept.headers["x-request-id"] == "my-trace-0001"

@@ -18,7 +18,7 @@ from litestar.exceptions import (
 from app import errors
 from app.errors import TrailsError
 from app.guard.bodies import Ask
-from app.http.problems import TABLE, TYPE_PREFIX, Problem, problem_of
+from app.http.problems import TABLE, TYPE_PREFIX, Problem, no_such_path, problem_of
 
 ID = "0123456789abcdef"
 
@@ -162,3 +162,24 @@ def test_litestars_own_errors_are_problems(error: Exception, status: int, code: 
 def test_a_message_with_odd_characters_is_still_a_document() -> None:
     document = read(problem_of(errors.BadRequestError("lone \ud800, nul \0, é"), ID))
     assert document["error"] == "lone \ud800, nul \0, é"
+
+
+@pytest.mark.parametrize("path", ["/v1/traces/v1/traces", "/v1/v1/traces", "/otlp/v1/traces", "/"])
+def test_an_exporter_that_went_astray_is_told_which_variable_to_set(path: str) -> None:
+    told = no_such_path("POST", path)
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in told
+    assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in told
+
+
+@pytest.mark.parametrize("path", ["/v1/{}", "/v1/traces/v1/{}"])
+@pytest.mark.parametrize("signal", ["logs", "metrics"])
+def test_other_signals_than_traces_are_told_how_to_switch_them_off(path: str, signal: str) -> None:
+    told = no_such_path("POST", path.format(signal))
+    assert signal in told
+    assert f"OTEL_{signal.upper()}_EXPORTER=none" in told
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v1/traces/x", "/v1/tracesx", "/v1"])
+def test_other_paths_that_are_none_say_nothing_of_exporters(path: str) -> None:
+    assert "OTEL" not in no_such_path("POST", path)
+    assert "OTEL" not in no_such_path("GET", "/")

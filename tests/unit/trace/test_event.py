@@ -80,3 +80,9 @@ def test_a_long_name_is_not_sent_back_whole() -> None:
     with pytest.raises(InvalidMemberError) as caught:
         Event.parse({"type": "t", "data": 1, "x" * 100_000: 1})
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(("member", "other"), [("type", {"data": 1}), ("data", {"type": "t"})])
+def test_a_member_that_is_required_is_named(member: str, other: dict[str, Any]) -> None:
+    with pytest.raises(InvalidMemberError, match=rf"^events\[3\]\.{member}: is required; it "):
+        Event.parse(other, "events[3].")

@@ -103,9 +103,22 @@ def test_a_members_fault_is_named_with_its_node(member: str, wrong: list[Any]) -
 
 @pytest.mark.parametrize("member", ["node_id", "node_type", "name"])
 def test_a_member_that_is_required_is_named(member: str) -> None:
-    node = a_node(1)
+    node = a_node(2)
     del node[member]
-    assert refusal(a_fragment(node)).field == f"trace_tree[0].{member}"
+    error = refusal(a_fragment(a_node(1), node))
+    assert error.field == f"trace_tree[1].{member}"
+    named = "trace_tree[1]" if member == "node_id" else f"trace_tree[1] (node {an_id(2)})"
+    assert str(error).startswith(f"{named}: {member}: is required; it must ")
+
+
+@pytest.mark.parametrize("member", ["session_id", "total_nodes", "trace_tree"])
+def test_a_member_of_the_fragment_that_is_required_is_named(member: str) -> None:
+    value = a_fragment(a_node(1))
+    del value[member]
+    error = refusal(value)
+    assert error.field == member
+    assert str(error).startswith(f"{member}: is required; it must ")
+    assert "required" not in str(refusal({**value, member: None}))
 
 
 @pytest.mark.parametrize("node", [None, 1, "x", [], True])

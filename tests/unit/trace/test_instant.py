@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.chain.record import format_timestamp
-from app.trace.instant import MAX_AHEAD_US, MAX_BEHIND_US, canonical_instant, is_skewed, parse_instant
+from app.trace.instant import (
+    MAX_AHEAD_US,
+    MAX_BEHIND_US,
+    canonical_instant,
+    is_skewed,
+    parse_day_or_instant,
+    parse_instant,
+)
 
 ZONES = st.timedeltas(dt.timedelta(hours=-23, minutes=-59), dt.timedelta(hours=23, minutes=59)).map(
     lambda delta: dt.timezone(dt.timedelta(minutes=delta // dt.timedelta(minutes=1)))
@@ -95,6 +102,21 @@ REFUSED = [
 def test_c14_every_other_form_is_refused(sent: str) -> None:
     with pytest.raises(ValueError, match=r"must be a time|no time that exists|not within"):
         parse_instant(sent)
+
+
+@pytest.mark.parametrize("day", ["2026-11-30", "2024-02-29", "0001-01-01", "9999-12-31"])
+def test_a_day_is_its_start_in_utc_where_one_may_be_meant(day: str) -> None:
+    assert parse_day_or_instant(day) == parse_instant(f"{day}T00:00:00Z")
+    assert parse_day_or_instant(f"{day}T12:00:00+01:00") == parse_instant(f"{day}T11:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "sent", [*REFUSED, "2023-02-29", "0000-01-01", "2024-1-1", "2024-01-01Z", " 2024-01-01"]
+)
+def test_c14_every_other_form_of_a_day_or_an_instant_is_refused(sent: str) -> None:
+    if sent != "2024-01-01":
+        with pytest.raises(ValueError, match=r"must be a time|no time that exists|not within"):
+            parse_day_or_instant(sent)
 
 
 @given(MOMENTS)
