@@ -46,6 +46,13 @@ _REPEATED: Final = (
     "one request was carried out more than once"
 )
 _STRAY_SPANS: Final = "the index of spans names record {seq} of chain {log_uuid} for spans, {why}"
+_STRAY_SENDINGS: Final = (
+    "the index of sendings names record {seq} of chain {log_uuid} for nodes, {why}: the views may hide nodes"
+)
+_UNTOLD_SENDINGS: Final = (
+    "the index of sendings does not name record {seq} of chain {log_uuid} for all of its nodes: "
+    "the views may show replaced ones"
+)
 _TENANTLESS: Final = (
     "chains of agent {agent} belong to tenant {tenant}, which has no row in the table of tenants"
 )
@@ -213,6 +220,8 @@ async def _audit(connection: Connection, run: _Run) -> None:
             await _audit_keys(connection, run, registry)
             async with _part(connection, run.found, "index of spans"):
                 await _audit_spans(connection, run, registry)
+            async with _part(connection, run.found, "index of sendings"):
+                await _audit_sendings(connection, run, registry)
 
 
 async def _audit_catalog(connection: Connection, run: _Run) -> None:
@@ -348,10 +357,21 @@ async def _audit_spans(connection: Connection, run: _Run, registry: _Registry) -
     for row in await connection.fetch(_AUDIT["stray_spans"], *_scope(run, registry)):
         why = "which is not there" if row["missing"] else "which does not hold all of them"
         reason = _STRAY_SPANS.format(seq=row["seq"], log_uuid=row["log_uuid"], why=why)
-        run.found.problem(Verdict.TAMPERED, f"chain {_of_spans(registry, row)}", reason)
+        run.found.problem(Verdict.TAMPERED, f"chain {_chain_of(registry, row)}", reason)
 
 
-def _of_spans(registry: _Registry, row: asyncpg.Record) -> str:
+async def _audit_sendings(connection: Connection, run: _Run, registry: _Registry) -> None:
+    """Entries of the index of sendings that no record bears out, and records that it should name."""
+    if not await connection.fetchval(_AUDIT["sendings_indexed"]):
+        return  # an older revision, which is a finding of its own
+    for row in await connection.fetch(_AUDIT["stray_sendings"], *_scope(run, registry)):
+        why = "which is not there" if row["missing"] else "which does not hold all of them as it says"
+        told = _STRAY_SENDINGS if row["stray"] else _UNTOLD_SENDINGS
+        reason = told.format(seq=row["seq"], log_uuid=row["log_uuid"], why=why)
+        run.found.problem(Verdict.TAMPERED, f"chain {_chain_of(registry, row)}", reason)
+
+
+def _chain_of(registry: _Registry, row: asyncpg.Record) -> str:
     entry = registry.chains.get((row["tenant_id"], row["log_uuid"]))
     agent_id = row["agent_id"] if entry is None else entry.agent_id
     name = registry.name(row["tenant_id"], agent_id, row["log_uuid"])

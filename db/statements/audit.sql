@@ -98,6 +98,67 @@ SELECT s.tenant_id, s.log_uuid, s.seq, t.agent_id::text AS agent_id, t.seq IS NU
  ORDER BY s.tenant_id, s.log_uuid, s.seq
  LIMIT 100;
 
+-- name: sendings_indexed
+-- Whether there is an index of sendings yet.
+SELECT to_regclass('trails.sendings') IS NOT NULL;
+
+-- name: stray_sendings
+-- Records of which the index of sendings says what they do not hold, or not what they hold although their chain
+-- sent more than one to the session: that is always written with them. Spelled out here, so that no function of
+-- the database is believed, and compared as for the spans.
+WITH said AS (
+    SELECT tenant_id, log_uuid, seq,
+           array_agg(jsonb_build_array(session_id, node_id, guarded, tool, status)) AS nodes
+      FROM trails.sendings
+     WHERE ($1::uuid[] IS NULL OR tenant_id = ANY ($1))
+       AND ($2::uuid[] IS NULL OR log_uuid = ANY ($2))
+     GROUP BY tenant_id, log_uuid, seq
+), again AS (
+    SELECT tenant_id, session_id, log_uuid
+      FROM trails.agent_audit_trails
+     WHERE ($1::uuid[] IS NULL OR tenant_id = ANY ($1))
+       AND ($2::uuid[] IS NULL OR log_uuid = ANY ($2))
+       AND trace_data ? 'trace_tree'
+       AND NOT (session_id = log_uuid AND kind IN ('outcome', 'action_denied', 'action_rejected'))
+     GROUP BY tenant_id, session_id, log_uuid
+    HAVING count(*) > 1
+), compared AS (
+    SELECT s.tenant_id, s.log_uuid, s.seq, t.agent_id::text AS agent_id, t.seq IS NULL AS missing,
+           EXISTS (SELECT unnest(s.nodes) EXCEPT SELECT unnest(n.nodes)) AS stray,
+           a.log_uuid IS NOT NULL
+               AND NOT (t.session_id = t.log_uuid
+                        AND t.kind IN ('outcome', 'action_denied', 'action_rejected'))
+               AND EXISTS (SELECT unnest(n.nodes) EXCEPT SELECT unnest(s.nodes)) AS untold
+      FROM (SELECT coalesce(s.tenant_id, t.tenant_id) AS tenant_id, coalesce(s.log_uuid, t.log_uuid) AS log_uuid,
+                   coalesce(s.seq, t.seq) AS seq, s.nodes
+              FROM said AS s
+              FULL JOIN (SELECT r.tenant_id, r.log_uuid, r.seq
+                           FROM trails.agent_audit_trails AS r
+                           JOIN again USING (tenant_id, session_id, log_uuid)
+                          WHERE r.trace_data ? 'trace_tree') AS t USING (tenant_id, log_uuid, seq)) AS s
+      LEFT JOIN trails.agent_audit_trails AS t USING (tenant_id, log_uuid, seq)
+      LEFT JOIN again AS a
+        ON a.tenant_id = t.tenant_id AND a.session_id = t.session_id AND a.log_uuid = t.log_uuid
+     CROSS JOIN LATERAL (
+           SELECT array_agg(jsonb_build_array(
+                      t.session_id, i.node_id, t.kind IN ('outcome', 'action_denied', 'action_rejected'),
+                      CASE WHEN i.call AND char_length(i.node ->> 'name') <= 1024 THEN i.node ->> 'name' END,
+                      CASE WHEN i.call AND char_length(i.node -> 'outputs' ->> 'status') <= 64
+                           THEN i.node -> 'outputs' ->> 'status' END)) AS nodes
+             FROM (SELECT DISTINCT ON (lower(x.node ->> 'node_id'))
+                          x.node, lower(x.node ->> 'node_id') AS node_id,
+                          x.node ->> 'node_type' = 'TOOL_CALL' AS call
+                     FROM jsonb_path_query(t.trace_data, 'lax $.trace_tree[*]') WITH ORDINALITY AS x (node, place)
+                    WHERE x.node ->> 'node_id'
+                          ~ '^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$'
+                    ORDER BY lower(x.node ->> 'node_id'), x.place DESC) AS i) AS n
+)
+SELECT tenant_id, log_uuid, seq, agent_id, missing, stray
+  FROM compared
+ WHERE stray OR untold
+ ORDER BY tenant_id, log_uuid, seq
+ LIMIT 100;
+
 -- name: chain_places
 -- Where the records of one chain after a position stand: for export and show.
 SELECT tableoid::bigint, ctid::text, tenant_id, log_uuid, seq, octet_length(signed_text)::bigint
