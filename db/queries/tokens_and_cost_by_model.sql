@@ -20,7 +20,7 @@ WITH used AS MATERIALIZED (
     SELECT tenant_id, session_id, node_type, model, input_tokens, output_tokens, total_tokens, cost
       FROM trails.trace_nodes
      WHERE node_type IS DISTINCT FROM 'TOOL_CALL'
-       AND (model IS NOT NULL OR total_tokens IS NOT NULL)
+       AND metadata ?| '{model,tokens}' AND (model IS NOT NULL OR total_tokens IS NOT NULL)
        AND recorded_at >= coalesce(:since::timestamptz, '-infinity')
        AND recorded_at < coalesce(:until::timestamptz, 'infinity')
        AND (:agent::text IS NULL OR agent_id = :agent)
@@ -28,7 +28,7 @@ WITH used AS MATERIALIZED (
     SELECT tenant_id, session_id, node_type, model, input_tokens, output_tokens, total_tokens, cost
       FROM trails.tool_calls
      WHERE action_id IS NULL
-       AND (model IS NOT NULL OR total_tokens IS NOT NULL)
+       AND metadata ?| '{model,tokens}' AND (model IS NOT NULL OR total_tokens IS NOT NULL)
        AND recorded_at >= coalesce(:since::timestamptz, '-infinity')
        AND recorded_at < coalesce(:until::timestamptz, 'infinity')
        AND (:agent::text IS NULL OR agent_id = :agent)

@@ -26,12 +26,16 @@ WITH chosen AS MATERIALIZED (
      WHERE first_recorded_at >= coalesce(:since::timestamptz, '-infinity')
        AND first_recorded_at < coalesce(:until::timestamptz, 'infinity')
 ), node AS (
+    -- No node is recorded before its session began.
     SELECT tenant_id, session_id, node_type, input_tokens, output_tokens, total_tokens, cost, action_id
       FROM trails.trace_nodes
-     WHERE node_type IS DISTINCT FROM 'TOOL_CALL'
+     WHERE node_type IS DISTINCT FROM 'TOOL_CALL' AND metadata ?| '{tokens,cost}'
+       AND recorded_at >= coalesce(:since::timestamptz, '-infinity')
     UNION ALL
     SELECT tenant_id, session_id, node_type, input_tokens, output_tokens, total_tokens, cost, action_id
       FROM trails.tool_calls
+     WHERE metadata ?| '{tokens,cost}'
+       AND recorded_at >= coalesce(:since::timestamptz, '-infinity')
 ), told AS (
     SELECT tenant_id, session_id,
            coalesce(sum(input_tokens) FILTER (WHERE node_type IS DISTINCT FROM 'AGENT'), sum(input_tokens))
