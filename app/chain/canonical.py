@@ -14,7 +14,7 @@ import re
 
 import msgspec
 
-from app.chain.strict import MAX_DIGITS, RECORD_DEPTH, JsonValue, Parsed, is_plain, parse, quick
+from app.chain.strict import MAX_DIGITS, RECORD_DEPTH, JsonValue, Parsed, is_plain, parse, quick_as_it_stands
 from app.errors import InvalidJsonError
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
@@ -104,7 +104,7 @@ def read_canonical(text: str, *, max_depth: int, max_string: int) -> tuple[JsonV
         raw = text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidJsonError("a lone surrogate in the text") from None
-    found = quick(raw, _ENCODER, max_depth, max_string)
+    found = quick_as_it_stands(raw, _ENCODER, max_depth, max_string)
     if found is not None and found.plain_numbers:
         return found.value, True
     parsed = parse(raw, max_depth=max_depth, max_string=max_string)

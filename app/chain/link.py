@@ -19,7 +19,7 @@ from app.chain.record import (
     format_timestamp,
     hash_text,
 )
-from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse, surely_within
+from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse, plainly_within
 from app.errors import FormatError
 
 
@@ -82,7 +82,7 @@ def _text(fields: Fields, draft: Draft) -> str:
     if draft.within_limits:
         return text
     raw = text.encode("utf-8")
-    if not surely_within(raw, RECORD_DEPTH, RECORD_STRING):
+    if not plainly_within(raw, fields.payload, RECORD_DEPTH - 1, RECORD_STRING):
         # A verifier would refuse what breaks a limit, so it must not be signed; most are plainly small.
         parse(raw, max_depth=RECORD_DEPTH, max_string=RECORD_STRING)
     return text

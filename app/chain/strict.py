@@ -5,9 +5,9 @@ Infinity, no number that overflows a double, no integer of more than ``MAX_DIGIT
 lone surrogate in any string or key, a bounded depth, bounded strings, bounded objects and arrays.
 
 Two ways lead to the same answer. The quick one decodes with msgspec, which is lax, and encodes the result
-again: a text that equals its own re-encoding is well-formed, has no duplicate key and no odd escape. Any
-doubt falls through to the thorough one, the scanner of the standard library with hooks. Only when that one
-refuses does ``_Locator`` walk the text in Python, to name the place.
+again: a text that equals its own re-encoding, white space and escapes aside, is well-formed and has no
+duplicate key. Any doubt falls through to the thorough one, the scanner of the standard library with hooks.
+Only when that one refuses does ``_Locator`` walk the text in Python, to name the place.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection
 from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
@@ -55,7 +56,8 @@ _MAX_LOCATED = 200_000
 """Tokens that are walked in Python to name a place: about a tenth of a second at most."""
 
 _DIGIT_STRIDE = 16
-_DIGIT_RUN = re.compile(rb"[0-9]{%d}" % ((MAX_DIGITS + 1) // _DIGIT_STRIDE))
+_DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+_DIGIT_RUN = b"0" * ((MAX_DIGITS + 1) // _DIGIT_STRIDE)
 """Over every 16th byte: a run of more than 128 digits holds at least 8 of these bytes in a row."""
 
 _SOUND_ESCAPES = re.compile(
@@ -63,12 +65,16 @@ _SOUND_ESCAPES = re.compile(
 )
 """Of a well-formed text: matches up to the first escape that is U+0000 or a lone surrogate."""
 
+_STRUCTURAL_ESCAPES = (b"\\u000", b"\\u001", b"\\u002", b"\\u005")
+"""Beginnings of escapes that may mean a control character, a space, a quote or a backslash."""
+
 _TOKEN = re.compile(
     r'[ \t\n\r]*(?:(?P<open>[\[{])|(?P<close>[\]}])|"(?P<string>(?:[^"\\]|\\.)*+)"'
     r"|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|(?P<comma>,)|(?P<colon>:)|(?P<word>-?[A-Za-z]+))",
     re.DOTALL,
 )
 
+_CONTAINERS = (list, dict, tuple)
 _ENCODER = msgspec.json.Encoder()
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 """Also one that never ends: looking for its end again from each quote in it would take for ever."""
@@ -177,28 +183,82 @@ def parse(
     """
     if max_values is not None:
         _check_values(raw, max_values, max_depth, max_string, lenient=lenient)
-    found = quick(raw, _ENCODER, max_depth, max_string)
+    found = _quick(raw, max_depth, max_string)
     return found if found is not None else _thorough(raw, max_depth, max_string, lenient=lenient)
 
 
-def quick(raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string: int) -> Parsed | None:
-    """The document when ``encoder`` writes it just as it stands and it keeps every limit; None if in doubt.
-
-    What equals its own re-encoding is well-formed UTF-8 JSON of one spelling; infinities, duplicate keys,
-    lone surrogates and white space never survive it. Left to check are U+0000, long integers and limits.
-    """
-    if _DIGIT_RUN.search(raw[::_DIGIT_STRIDE]) is not None or (b"\\" in raw and b"\\u0000" in raw):
-        return None
-    floats = _Floats()
+def _quick(raw: bytes, max_depth: int, max_string: int) -> Parsed | None:
+    """The document when it equals its re-encoding and keeps every limit; None if in doubt."""
     try:
-        value = msgspec.json.Decoder(float_hook=floats.read_respelt).decode(raw)
-        if encoder.encode(value) != raw:
+        decoded = _decoded(raw)
+        if decoded is None:
+            return None
+        if not _says(raw, _ENCODER.encode(decoded.value)):
             return None
     except (ValueError, RecursionError):
         return None
-    if not surely_within(raw, max_depth, max_string) and _excess(value, max_depth, max_string) is not None:
+    return decoded if _within(raw, decoded.value, max_depth, max_string) else None
+
+
+def _says(raw: bytes, written: bytes) -> bool:
+    """Whether a well-formed ``raw`` is the re-encoding of its value but for white space and escapes.
+
+    Leaving these out of the comparison hides nothing: where a key stands twice the re-encoding has fewer
+    tokens than the text, and where it has as many, each string of it is that of the text.
+    """
+    if written == raw:
+        return True
+    if len(written) >= len(raw):
+        return False
+    bare = msgspec.json.format(raw, indent=-1)
+    return written == bare or (b"\\u" in bare and written == _unescaped(bare))
+
+
+def _unescaped(raw: bytes) -> bytes:
+    """ASCII with characters in the place of escapes that name their code; empty if one may mean structure.
+
+    Raises:
+        UnicodeError: a lone surrogate.
+    """
+    if not raw.isascii() or any(escape in raw for escape in _STRUCTURAL_ESCAPES):
+        return b""
+    text = raw.decode("raw_unicode_escape")  # which reads these escapes alone, and knows an escaped backslash
+    if b"\\ud" in raw or b"\\uD" in raw:
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")  # joins the pairs
+    return text.encode()
+
+
+def quick_as_it_stands(
+    raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string: int
+) -> Parsed | None:
+    """The document when ``encoder`` writes it just so and it keeps every limit; None if in doubt."""
+    try:
+        decoded = _decoded(raw)
+        if decoded is None or encoder.encode(decoded.value) != raw:
+            return None
+    except (ValueError, RecursionError):
         return None
+    return decoded if _within(raw, decoded.value, max_depth, max_string) else None
+
+
+def _decoded(raw: bytes) -> Parsed | None:
+    """What msgspec reads; None for U+0000 and long integers, which its re-encoding would not show.
+
+    Infinities, duplicate keys and lone surrogates never survive a re-encoding; it is UTF-8 of one spelling.
+
+    Raises:
+        ValueError, RecursionError: as msgspec does.
+    """
+    if _DIGIT_RUN in raw[::_DIGIT_STRIDE].translate(_DIGITS) or (b"\\" in raw and b"\\u0000" in raw):
+        return None
+    floats = _Floats()
+    value = msgspec.json.Decoder(float_hook=floats.read_respelt).decode(raw)
     return Parsed(value, floats.plain)
+
+
+def _within(raw: bytes, value: JsonValue, max_depth: int, max_string: int) -> bool:
+    """Whether a document, given as text and as value, keeps the limits of depth, strings and members."""
+    return plainly_within(raw, value, max_depth, max_string) or _excess(value, max_depth, max_string) is None
 
 
 def _thorough(raw: bytes, max_depth: int, max_string: int, *, lenient: bool) -> Parsed:
@@ -221,7 +281,7 @@ def _thorough(raw: bytes, max_depth: int, max_string: int, *, lenient: bool) -> 
         _refuse(text, str(error), max_depth, max_string, lenient=lenient)
     if not lenient and "\\u" in text and _SOUND_ESCAPES.fullmatch(text) is None:
         _refuse(text, _SURROGATE, max_depth, max_string)
-    if not surely_within(raw, max_depth, max_string):
+    if not plainly_within(raw, value, max_depth, max_string):
         excess = _excess(value, max_depth, max_string)
         if excess is not None:
             _refuse(text, excess, max_depth, max_string, lenient=lenient)
@@ -269,17 +329,28 @@ def _constant(token: str) -> NoReturn:
     raise _RefusedError(f"{token}, which is not JSON")
 
 
-def surely_within(raw: bytes, max_depth: int, max_string: int) -> bool:
-    """Whether counting bytes alone shows that a document keeps the limits of depth, string and members.
+def plainly_within(raw: bytes, value: JsonValue, max_depth: int, max_string: int) -> bool:
+    """Whether little work shows that a document keeps the limits of depth, strings and members.
 
-    Every level costs a bracket, every item but the first a comma, and no string is longer in UTF-8 than it
-    is written. False means only that one has to look.
+    Every level costs a bracket, every item but the first a comma, and no string is longer in UTF-8 than it is
+    written. Where brackets are too many to tell, the value's containers are walked. False means only that one
+    has to look.
     """
     return (
         len(raw) <= max_string
-        and raw.count(b"{") + raw.count(b"[") <= max_depth
         and (len(raw) < 2 * MAX_MEMBERS or raw.count(b",") < MAX_MEMBERS)
+        and (raw.count(b"{") + raw.count(b"[") <= max_depth or not _is_deeper(value, max_depth))
     )
+
+
+def _is_deeper(value: JsonValue, max_depth: int) -> bool:
+    """Whether more than ``max_depth`` containers stand in one another, looked for level by level."""
+    level: list[Any] = [value] if isinstance(value, _CONTAINERS) else []
+    for _ in range(max_depth):
+        level = [item for container in level for item in _items(container) if isinstance(item, _CONTAINERS)]
+        if not level:
+            return False
+    return bool(level)
 
 
 def _check_values(raw: bytes, limit: int, max_depth: int, max_string: int, *, lenient: bool) -> None:
@@ -325,8 +396,8 @@ def _excess(value: JsonValue, max_depth: int, max_string: int) -> str | None:
     return _TOO_DEEP.format(max_depth)
 
 
-def _items(container: list[JsonValue] | dict[str, JsonValue]) -> list[JsonValue]:
-    return container if isinstance(container, list) else list(container.values())
+def _items(container: list[JsonValue] | dict[str, JsonValue]) -> Collection[JsonValue]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def _own_excess(value: JsonValue, max_string: int) -> str | None:

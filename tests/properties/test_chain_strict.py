@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.chain import strict
-from app.chain.strict import MAX_DEPTH, MAX_STRING, JsonValue, Parsed, parse
+from app.chain.canonical import canonical, canonical_parsed
+from app.chain.strict import MAX_DEPTH, MAX_STRING, JsonValue, parse
 from app.errors import InvalidJsonError
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -130,6 +132,7 @@ PIECES = st.sampled_from(
         "\\ude00", "\\\\", "\\n", "é", "😀", "\x00", "\x1f", "\x7f", "\ufeff", "1" * 128, "1" * 129,
     ]
 )  # fmt: skip
+CHARACTERS = st.characters(exclude_characters="\0", codec="utf-8")
 SOUP = st.lists(PIECES, max_size=12).map("".join)
 ATOMS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | SOUP
 DOCUMENTS = st.recursive(
@@ -189,14 +192,95 @@ def test_any_bytes_are_read_or_refused_and_nothing_else_happens(raw: bytes) -> N
     assert _same(_ours(raw), _tiny(raw))
 
 
-@settings(max_examples=200, deadline=None)
+SPACES = st.sampled_from(["", "", "", " ", "  ", "\n", "\r\n\t", "\n    "])
+NUMBERS = st.sampled_from(
+    ["0", "-0", "1", "-12", "1.0", "0.25", "1e5", "1E-7", "1e400", "9" * 128, "9" * 129, "1" * 30]
+)  # fmt: skip
+IN_STRINGS = st.sampled_from(
+    [
+        " ", ": ", ", ", "{ ", "] ", '\\"', '\\": ', '\\", ', "\\\\", "\\n", "\\/", "\\u0020", "\\u00e9",
+        "\\ud83d\\ude00", "\\uD83D\\uDE00", "\\ud83d", "\\ude00", "\\u0000", "\\u001b", "\\u0022", "\\u005c",
+        "\\u201C", "\\U0001f600", "a", "1", "u0041", "é", "😀", "\u00a0", "\u2028", "\x7f",
+    ]
+)  # fmt: skip
+STRINGS = st.lists(IN_STRINGS, max_size=5).map(lambda pieces: f'"{"".join(pieces)}"')
+KEYS = st.sampled_from(['"a"', '"b"', '"\\u0061"', '"a "', '"c: "', '"é"'])
+
+
+@st.composite
+def spaced(draw: st.DrawFn, inner: st.SearchStrategy[str]) -> str:
+    """An array or object with any white space between its tokens; keys may stand twice."""
+    items = draw(st.lists(inner, max_size=4))
+    brackets = draw(st.sampled_from(["[]", "{}"]))
+    if brackets == "{}":
+        items = [f"{draw(KEYS)}{draw(SPACES)}:{draw(SPACES)}{item}" for item in items]
+    written = ",".join(f"{draw(SPACES)}{item}{draw(SPACES)}" for item in items) or draw(SPACES)
+    return f"{brackets[0]}{written}{brackets[1]}"
+
+
+WRITTEN = st.recursive(NUMBERS | STRINGS | st.sampled_from(["true", "false", "null"]), spaced, max_leaves=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(WRITTEN, SPACES)
+@example('{"a": 1, "b": 2, "a": 3}', "")
+@example('{"a": "x", "a": "x "}', "")
+@example('["\\": ", ", "]', "")
+@example('[1.0, 1e5, "\\u0020"]', "")
+@example('{"a": "\\u00e9 \\\\u0041", "\\ud83d\\ude00": 1}', "")
+@example('["\\u00e9", "\\u0022, \\u0022"]', "")
+@example("[[[" * 50 + " " + "]]]" * 50, "")
+def test_a_document_with_any_white_space_is_read_alike_by_all_ways(text: str, space: str) -> None:
+    raw = f"{space}{text}{space}".encode()
+    assert _same(_ours(raw), _tiny(raw))
+    found = strict._quick(raw, MAX_DEPTH, MAX_STRING)
+    if found is None:
+        return
+    thorough = strict._thorough(raw, MAX_DEPTH, MAX_STRING, lenient=False)
+    assert _same(found.value, thorough.value)
+    assert canonical_parsed(found) == canonical_parsed(thorough) == canonical(thorough.value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(CHARACTERS),
+                    lambda inner: st.lists(inner) | st.dictionaries(st.text(CHARACTERS), inner)))  # fmt: skip
+def test_what_a_library_writes_takes_the_quick_way(value: object) -> None:
+    for separators, indent in ((None, None), ((",", ":"), None), (None, 2), (None, "\t")):
+        raw = json.dumps(value, ensure_ascii=False, separators=separators, indent=indent).encode()
+        found = strict._quick(raw, MAX_DEPTH, MAX_STRING)
+        assert found is not None
+        assert _same(found.value, value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(st.characters(min_codepoint=0xA0, codec="utf-8") | st.sampled_from(' a"\\/\n'))))
+def test_escapes_of_characters_beyond_ascii_take_the_quick_way(value: list[str]) -> None:
+    found = strict._quick(json.dumps(value).encode(), MAX_DEPTH, MAX_STRING)
+    assert found is not None
+    assert found.value == value
+
+
+@settings(max_examples=100, deadline=None)
 @given(DOCUMENTS)
 def test_the_quick_way_and_the_thorough_way_never_disagree(value: object) -> None:
     for written in (json.dumps(value), json.dumps(value, ensure_ascii=False, separators=(",", ":"))):
         raw = written.encode("utf-8", "surrogatepass")
-        found = strict.quick(raw, msgspec.json.Encoder(), MAX_DEPTH, MAX_STRING)
-        if found is None:
-            continue
-        assert isinstance(found, Parsed)
-        thorough = strict._thorough(raw, MAX_DEPTH, MAX_STRING, lenient=False)
-        assert _same(found.value, thorough.value)
+        for found in (
+            strict._quick(raw, MAX_DEPTH, MAX_STRING),
+            strict.quick_as_it_stands(raw, msgspec.json.Encoder(), MAX_DEPTH, MAX_STRING),
+        ):
+            if found is not None:
+                thorough = strict._thorough(raw, MAX_DEPTH, MAX_STRING, lenient=False)
+                assert _same(found.value, thorough.value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(DOCUMENTS, st.integers(0, 6))
+def test_a_value_is_deeper_as_it_is_by_recursion(value: Any, limit: int) -> None:
+    assert strict._is_deeper(value, limit) == (_depth(value) > limit)
+
+
+def _depth(value: object) -> int:
+    if not isinstance(value, (list, dict)):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
