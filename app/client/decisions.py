@@ -7,7 +7,7 @@ The three answers are values. Only ``Allowed`` lets a tool run; what went wrong 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -98,18 +98,36 @@ class OutcomeRefusedError(ClientError):
         return (type(self), (self.action_id, self.code, self.message))
 
 
+_ASKING_AGAIN: Final[Mapping[str, str]] = {
+    "terminated": "asking again will not help: this agent was ended, and nothing is allowed to it any more",
+    "tool_not_allowed": "asking again will not help",
+    "tool_call_limit": "asking again will not help: this tool was called as often as it may be",
+    "rate_limited": "asking again may help later: there were too many actions in a short time",
+    "insufficient_budget": "asking again for the same will not help; what costs less may be allowed",
+    "rejected": "asking again for the same will not help: a person said no",
+    CLAIMED: "asking again will not help: another caller carries it out",
+    UNAVAILABLE: "the guard could not be asked, and without its answer nothing is run; asking again may help "
+    "later",
+}
+_ASKING_THE_SAME: Final = "asking again for the same will not help"
+
+
 def explain(tool: str, decision: Denied | Pending) -> str:
-    """One sentence for people and models: which tool was not run, why, and whether trying again helps."""
+    """One sentence for people and models: which tool was not run, why, and whether asking again can help.
+
+    Every adapter gives it to the model as it is.
+    """
     if isinstance(decision, Pending):
-        return f"{tool} was not run: {decision.action_id} still waits for the approval of a person"
+        return (
+            f"{tool} was not run: {decision.action_id} still waits for the approval of a person; "
+            "asking again for the same waits for the same approval"
+        )
     details = {name: value for name, value in decision.reason.items() if name != "code"}
     said = ", ".join(f"{name}: {value}" for name, value in details.items())
-    sentence = f"{tool} was not run: denied, {decision.code}" + (f" ({said})" if said else "")
+    advice = _ASKING_AGAIN.get(decision.code, _ASKING_THE_SAME)
     if decision.retry_after_secs is not None:
-        sentence += f"; it may be tried again after {decision.retry_after_secs:g} seconds"
-    elif decision.code == UNAVAILABLE:
-        sentence += "; the guard could not be asked, and without its answer nothing is run"
-    return sentence
+        advice = f"asking again may help after {decision.retry_after_secs:g} seconds"
+    return f"{tool} was not run: denied, {decision.code}{f' ({said})' if said else ''}; {advice}"
 
 
 def permitted(tool: str, decision: Decision) -> Allowed:

@@ -12,16 +12,20 @@ import os
 import ssl
 import time
 import weakref
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal, Self
+from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar
 
 import httpx2
 import msgspec
 
 from app.client.errors import BrokenAnswerError, ServiceError, UnreachableError, error_class
 from app.client.settings import Service
+
+C = TypeVar("C")
+Clients: TypeAlias = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -37,7 +41,7 @@ MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
 _SHOWN_CHARS = 200
 _ABANDONED: list[object] = []
-"""Clients of a parent process: closing them here would say goodbye on its connections."""
+"""Connections of a parent process: closing them here would say goodbye on them."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -116,8 +120,8 @@ class Answer(msgspec.Struct, frozen=True):
         return f"{self.status} {self.content_type or 'without a type'}: {text!r}"
 
 
-class Transport:
-    """Sends requests from threads.
+class _Way(Generic[C]):
+    """A way to the service, with the connections of this process; a forked child opens its own.
 
     Args:
         service: where to, and for whom.
@@ -132,11 +136,22 @@ class Transport:
         timeout: float = TIMEOUT_SECS,
         verify: ssl.SSLContext | Literal[True] = True,
     ) -> None:
-        self.service = service
+        self.service: Final = service
         self._timeout = timeout
         self._options = _options(service, timeout, verify)
-        self._client: httpx2.Client | None = None
+        self._open: C | None = None
         self._pid = os.getpid()
+
+    def _own(self) -> C | None:
+        """The connections that this process opened."""
+        if self._pid != os.getpid():
+            _ABANDONED.append(dict(self._open) if isinstance(self._open, Mapping) else self._open)
+            self._open, self._pid = None, os.getpid()
+        return self._open
+
+
+class Transport(_Way[httpx2.Client]):
+    """Sends requests from threads."""
 
     def send(self, request: Request) -> Answer:
         """One attempt.
@@ -174,8 +189,8 @@ class Transport:
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""
-        client, self._client = self._client, None
-        if client is not None and self._pid == os.getpid():
+        client, self._open = self._own(), None
+        if client is not None:
             client.close()
 
     def __enter__(self) -> Self:
@@ -185,35 +200,14 @@ class Transport:
         self.close()
 
     def _connected(self) -> httpx2.Client:
-        if self._client is None or self._pid != os.getpid():
-            _ABANDONED.append(self._client)
-            self._client, self._pid = httpx2.Client(**self._options), os.getpid()
-        return self._client
+        client = self._own()
+        if client is None:
+            client = self._open = httpx2.Client(**self._options)
+        return client
 
 
-class AsyncTransport:
-    """Sends requests from coroutines, of any event loop: each has connections of its own.
-
-    Args:
-        service: where to, and for whom.
-        timeout: seconds for one answer.
-        verify: True, or an ``ssl.SSLContext`` with the authority of your own service.
-    """
-
-    def __init__(
-        self,
-        service: Service,
-        *,
-        timeout: float = TIMEOUT_SECS,
-        verify: ssl.SSLContext | Literal[True] = True,
-    ) -> None:
-        self.service = service
-        self._timeout = timeout
-        self._options = _options(service, timeout, verify)
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._pid = os.getpid()
+class AsyncTransport(_Way[Clients]):
+    """Sends requests from coroutines, of any event loop: each has connections of its own."""
 
     async def send(self, request: Request) -> Answer:
         """One attempt.
@@ -248,18 +242,19 @@ class AsyncTransport:
 
     async def aclose(self) -> None:
         """Closes the connections of the running loop; it may be used again."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None and self._pid == os.getpid():
+        clients = self._own()
+        client = None if clients is None else clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
             await client.aclose()
 
     def _connected(self) -> httpx2.AsyncClient:
-        if self._pid != os.getpid():
-            _ABANDONED.append(dict(self._clients))
-            self._clients, self._pid = weakref.WeakKeyDictionary(), os.getpid()
+        clients = self._own()
+        if clients is None:
+            clients = self._open = weakref.WeakKeyDictionary()
         loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = httpx2.AsyncClient(**self._options)
-        return self._clients[loop]
+        if loop not in clients:
+            clients[loop] = httpx2.AsyncClient(**self._options)
+        return clients[loop]
 
 
 def json_request(

@@ -19,13 +19,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from agents import FunctionTool, Tool
-from agents.tool import (
-    maybe_invoke_function_tool_failure_error_function,
-    set_function_tool_failure_error_function,
-)
 from agents.tool_context import ToolContext
 from agents.tool_guardrails import ToolGuardrailFunctionOutput, ToolInputGuardrail, ToolInputGuardrailData
 
+from app.client.adapters.openai_errors import observed, words_for
 from app.client.decisions import Allowed, Decision, explain
 from app.client.gate import Gate
 from app.client.verdicts import Verdict, outcome_of_error, success
@@ -70,7 +67,7 @@ class _GuardedCall:
         self._tool = tool
         self._decided: WeakKeyDictionary[ToolContext[Any], Decision] = WeakKeyDictionary()
         self._errors: WeakKeyDictionary[ToolContext[Any], Exception] = WeakKeyDictionary()
-        self._observed = set_function_tool_failure_error_function(copy.copy(tool), self._failed)
+        self._observed = observed(tool, self._failed)
 
     async def ask_first(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         """The guardrail: rejects the call with the guard's reason."""
@@ -107,9 +104,7 @@ class _GuardedCall:
     async def _failed(self, context: Any, error: Exception) -> str:  # noqa: ANN401  as the SDK declares it
         """Notes the error that the SDK turns into a text for the model, and lets it do so."""
         self._errors[context] = error
-        text = await maybe_invoke_function_tool_failure_error_function(
-            function_tool=self._tool, context=context, error=error
-        )
+        text = await words_for(self._tool, context, error)
         if text is None:
             raise error
         return text

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
+import agents
+import agents.tool
 import pytest
 from agents import Agent, RunConfig, Runner, WebSearchTool, function_tool
 from agents.run_config import ToolExecutionConfig
@@ -14,6 +17,7 @@ from agents.tool import FunctionTool
 from agents.tool_context import ToolContext
 
 from app.client.adapters.openai_agents import guarded, guarded_tools
+from app.client.adapters.openai_errors import check
 from app.client.gate import Gate
 from app.client.guard import Guard
 from tests.support.guarding import Stage
@@ -197,3 +201,28 @@ async def test_the_tool_itself_stays_as_it_is(guard: Guard, stage: Stage) -> Non
 def test_tools_that_do_not_run_here_are_refused(guard: Guard) -> None:
     with pytest.raises(TypeError, match="does not run here"):
         guarded(WebSearchTool(), guard)
+
+
+def test_the_sdk_has_what_no_public_name_gives() -> None:
+    """Fails when a release of the SDK changes it: then look for a public way first."""
+    check(agents.tool)
+    for name in (
+        "set_function_tool_failure_error_function",
+        "maybe_invoke_function_tool_failure_error_function",
+    ):
+        assert name not in agents.__all__, f"{name} is public now: import it from there"
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"set_function_tool_failure_error_function": lambda function_tool: function_tool},
+    ],
+    ids=["gone", "another signature"],
+)
+def test_another_sdk_is_refused_in_words(members: dict[str, Any]) -> None:
+    other = ModuleType("agents.tool")
+    vars(other).update(members)
+    with pytest.raises(ImportError, match=r"openai-agents .* has no agents.tool.set_function_tool_failure"):
+        check(other)

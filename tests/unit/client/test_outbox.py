@@ -126,6 +126,8 @@ def test_flush_says_what_is_in_the_way(make_outbox: MakeOutbox, answering: Scrip
     answering.script = [problem(403, "forbidden")] * 10_000
     outbox = make_outbox()
     put(outbox, "a")
+    while outbox._trouble is None:
+        threading.Event().wait(0.005)
     report = outbox.flush(0.2)
     assert not report
     assert report.waiting == 1
