@@ -11,9 +11,10 @@ from uuid import UUID
 import msgspec
 
 import db.ledger
-from app.chain.record import Head, hash_text
+from app.chain.link import seal
+from app.chain.record import Draft, Head, hash_text
 from db.ledger import TrailRow
-from db.pool import Pool, tenant_transaction
+from db.pool import Connection, Pool, tenant_transaction
 from tests.support.rows import KEY, START_US, Maker
 
 SESSION = UUID("5e551011-0000-4000-8000-000000000001")
@@ -47,11 +48,26 @@ def fragment(*nodes: Json, session: UUID = SESSION) -> Json:
     return {"session_id": str(session), "total_nodes": len(nodes), "trace_tree": list(nodes)}
 
 
+def posted_row(
+    maker: Maker, *nodes: Json, session: UUID = SESSION, kind: str = "trace", actor: str = "bot"
+) -> TrailRow:
+    """The next row of a chain with these nodes, posted by ``actor``."""
+    at_us = START_US if maker.head is None else maker.head.timestamp_us + 1_000_000
+    record = seal(Draft(kind, fragment(*nodes, session=session), actor), maker.head, at_us, KEY)
+    maker.head = record.head
+    return maker.mirror(record)
+
+
 async def send(
-    pool: Pool, maker: Maker, *nodes: Json, session: UUID = SESSION, kind: str = "trace"
+    pool: Pool | Connection,
+    maker: Maker,
+    *nodes: Json,
+    session: UUID = SESSION,
+    kind: str = "trace",
+    actor: str = "bot",
 ) -> TrailRow:
     """Appends one record with these nodes."""
-    row = maker.row(kind, fragment(*nodes, session=session))
+    row = posted_row(maker, *nodes, session=session, kind=kind, actor=actor)
     await db.ledger.append(pool, [row])
     return row
 
