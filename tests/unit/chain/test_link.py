@@ -83,7 +83,7 @@ def _nested(depth: int) -> JsonValue:
 
 @pytest.mark.parametrize(
     "value",
-    [_nested(RECORD_DEPTH), "x" * (2 * MAX_STRING), [0] * (MAX_MEMBERS + 1)],
+    [_nested(RECORD_DEPTH - 1), "x" * (2 * MAX_STRING), [0] * (MAX_MEMBERS + 1)],
     ids=["depth", "string", "members"],
 )
 @pytest.mark.parametrize("with_text", [True, False])
@@ -99,6 +99,15 @@ def test_c12_what_came_in_at_a_limit_is_signed_and_verifies(value: JsonValue) ->
     """Even some levels down, as a node's inputs are."""
     payload: dict[str, JsonValue] = {"trace_tree": [{"inputs": {"input": value}}]}
     record = seal(Draft("event", payload, "a"), HEAD, START_US, ONE)
+    assert verify_detached(SignedRecord(record.text, record.hash, record.signature), ONE.public) == record
+
+
+@pytest.mark.parametrize("with_text", [True, False])
+def test_a_record_is_as_deep_as_a_verifier_reads_and_no_deeper(*, with_text: bool) -> None:
+    """Record and payload are two levels; brackets side by side are none."""
+    payload: dict[str, JsonValue] = {"a": _nested(RECORD_DEPTH - 2), "b": [[] for _ in range(RECORD_DEPTH)]}
+    text = json.dumps(payload, separators=(",", ":")) if with_text else None
+    record = seal(Draft("event", payload, "a", text), HEAD, START_US, ONE)
     assert verify_detached(SignedRecord(record.text, record.hash, record.signature), ONE.public) == record
 
 

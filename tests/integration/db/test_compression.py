@@ -1,0 +1,31 @@
+"""Large records are compressed with lz4 where the server was built with it, and stored the same elsewhere."""
+
+from __future__ import annotations
+
+import asyncpg
+
+import db.ledger
+from db.pool import create_pool
+from tests.support.postgres import Database
+from tests.support.rows import Maker
+
+
+async def test_large_records_are_compressed_with_the_best_that_the_server_knows(
+    database: Database, admin: asyncpg.Connection, maker: Maker
+) -> None:
+    """Also on a connection that was given back to the pool, which resets it."""
+    known = await admin.fetchval("SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'")
+    best = "lz4" if "lz4" in known else "pglz"
+    rows = [maker.row(payload={"text": "a large record " * 1_000}) for _ in range(2)]
+    async with await create_pool(database.app_url, min_size=1, max_size=1) as pool:
+        for row in rows:
+            await db.ledger.append(pool, [row])
+        assert (
+            await db.ledger.rows_at(pool, maker.tenant_id, maker.log_uuid, [row.seq for row in rows]) == rows
+        )
+    used = await admin.fetch(
+        "SELECT pg_column_compression(signed_text), pg_column_compression(trace_data)"
+        " FROM trails.agent_audit_trails WHERE seq = ANY ($1)",
+        seqs,
+    )
+    assert [tuple(row) for row in used] == [(best, best)] * len(rows)
