@@ -1,32 +1,40 @@
 """Request bodies: raw bytes, read once within the limit, then strict JSON (cases H01, H09).
 
-Litestar's own decoding is lax about types, content types and duplicate keys, so it is not used.
+Litestar's own decoding is lax about types, content types and duplicate keys, so it is not used. How many
+large bodies there may be at a time is ``app.http.room``'s matter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
-from litestar.types import Receive, Scope
+from litestar.types import Scope
 
 from app.chain.canonical import canonical_parsed
 from app.chain.strict import MAX_VALUES, JsonObject, Parsed, parse
-from app.errors import BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError
+from app.errors import (
+    BadRequestError,
+    PayloadTooLargeError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
+)
 from app.http.exchange import Call, exchange_in, headers
-from app.http.inflate import Collected
+from app.http.room import BUSY, LARGE_BYTES, Arrival
 from app.ledger.idempotency import Stamp, stamp
 from app.principal import Grant
 
 BODY_SECS = 30.0
 """A body must have arrived whole after this time (case H31)."""
 
-LARGE_BYTES = 64 * 1024
-"""A body above this is parsed beside the event loop, so that other requests go on meanwhile."""
+_MADE_WAY = 0.0
+"""The deadline of a body that has to make way: long past."""
 
 _BESIDE = ThreadPoolExecutor(max_workers=1, thread_name_prefix="json")
 """One thread: several would only take turns with the event loop's, and more of them than its own."""
@@ -88,22 +96,36 @@ async def receive(request: Call, _: Grant, *, lines: bool = False) -> Received:
         UnsupportedMediaTypeError: another type, or compressed.
         PayloadTooLargeError: announced or found to be larger than the limit.
         BadRequestError: a bad Idempotency-Key, a body that did not arrive.
+        UnavailableError: there is no room for it now.
     """
     scope = request.scope
     is_lines = _check_type(scope, lines=lines)
     key = _idempotency_key(scope)
-    exchange = exchange_in(scope)
-    body = Collected(exchange.services.settings.max_body_bytes)
-    await collect(scope, request.receive, body)
-    exchange.body_read = True
-    return Received(body.finish(), key, is_lines)
+    limit = exchange_in(scope).services.settings.max_body_bytes
+    return Received(await collect(request, limit), key, is_lines)
 
 
 async def beside(raw: bytes, work: Callable[[], _R]) -> _R:
     """Does ``work`` on a body: at once when it is small, else beside the event loop."""
-    if len(raw) <= LARGE_BYTES:
+    return work() if len(raw) <= LARGE_BYTES else await in_thread(work)
+
+
+async def in_thread(work: Callable[[], _R]) -> _R:
+    """Does ``work`` beside the event loop, after what others have there."""
+    return await asyncio.get_running_loop().run_in_executor(_BESIDE, _uncollected, work)
+
+
+def _uncollected(work: Callable[[], _R]) -> _R:
+    """Does ``work`` without looking for garbage cycles.
+
+    A large body makes a million objects and no cycle; each look at them would stop all threads for up to a
+    quarter of a second, half a dozen times.
+    """
+    gc.disable()
+    try:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_BESIDE, work)
+    finally:
+        gc.enable()
 
 
 def parse_object(raw: bytes, max_values: int) -> Parsed:
@@ -147,28 +169,68 @@ def _idempotency_key(scope: Scope) -> str | None:
     return keys[0].decode("ascii")
 
 
-async def collect(scope: Scope, receive: Receive, body: Collected) -> None:
-    """Lets ``body`` take all of the request's body.
+def own_size(body: bytes) -> int:
+    """Bytes of work that a body which is not compressed needs a place for; small ones need none."""
+    return len(body) if len(body) > LARGE_BYTES else 0
+
+
+async def collect(request: Call, limit: int, needs: Callable[[bytes], int] = own_size) -> bytes:
+    """All of the request's body as it came; a large one has its place in work then, until it is answered.
+
+    Args:
+        request: whose body it is.
+        limit: bytes at most.
+        needs: bytes of work that the whole body needs a place for.
 
     Raises:
         PayloadTooLargeError: announced or found to be larger than the limit.
         BadRequestError: it did not arrive, or not in time.
+        UnavailableError: there is no room for it now.
     """
-    for length in headers(scope, b"content-length"):
-        if _LENGTH.fullmatch(length) is None or int(length) > body.limit:
-            raise PayloadTooLargeError(body.limit)
+    for length in headers(request.scope, b"content-length"):
+        if _LENGTH.fullmatch(length) is None or int(length) > limit:
+            raise PayloadTooLargeError(limit)
+    exchange = exchange_in(request.scope)
+    room = exchange.services.room
+    deadline = asyncio.timeout(BODY_SECS)
+    arrival = room.arrival(lambda: _expire(deadline))
     try:
-        async with asyncio.timeout(BODY_SECS):
-            await _take_all(receive, body)
+        body = await _arrived(request, limit, arrival, deadline)
+        exchange.body_read = True
+        size = needs(body)
+        if size:
+            exchange.place = await room.place(size)
+        return body
+    finally:
+        arrival.leave()
+
+
+def _expire(deadline: asyncio.Timeout) -> None:
+    with contextlib.suppress(RuntimeError):  # it is just passing by itself
+        deadline.reschedule(_MADE_WAY)
+
+
+async def _arrived(request: Call, limit: int, arrival: Arrival, deadline: asyncio.Timeout) -> bytes:
+    try:
+        async with deadline:
+            return await _take_all(request, limit, arrival)
     except TimeoutError:
+        if deadline.when() == _MADE_WAY:
+            raise UnavailableError(BUSY) from None
         raise BadRequestError(f"the body did not arrive within {BODY_SECS:.0f} seconds") from None
 
 
-async def _take_all(receive: Receive, body: Collected) -> None:
-    while True:
-        message = await receive()
+async def _take_all(request: Call, limit: int, arrival: Arrival) -> bytes:
+    exchange = exchange_in(request.scope)
+    body = bytearray()  # not a list: a body may come in pieces of one byte
+    while not exchange.body_over:
+        message = await request.receive()
         if message["type"] != "http.request":
             raise BadRequestError("the connection ended before the body did")
-        body.take(message.get("body", b""))
-        if not message.get("more_body", False):
-            return
+        exchange.body_over = not message.get("more_body", False)
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise PayloadTooLargeError(limit)
+        arrival.has(len(body))
+    arrival.is_whole = True
+    return bytes(body)

@@ -66,6 +66,8 @@ class Edge:
         except Exception as error:  # noqa: BLE001  the last place that can answer
             await _answer_with_problem(reply, error, exchange.request_id)
         finally:
+            if exchange.place is not None:
+                exchange.place.leave()
             if self.services.settings.log_requests:
                 template = scope.get("path_template") or "(no route)"
                 log_request(scope["method"], template, reply.status, time.perf_counter() - started)
@@ -100,9 +102,10 @@ class _Reply:
         own.extend(header for header in COMMON_HEADERS if header[0] not in names)
         own.append((b"x-request-id", self._exchange.request_id.encode()))
         if not self._exchange.body_read:
-            waiting = _unread_bytes(self._scope)
+            waiting = 0 if self._exchange.body_over else _unread_bytes(self._scope)
             self._linger = waiting > SMALL_BODY_BYTES
-            if self._linger or self.status == 413:
+            # Who waits for 100 Continue may send the body or not: what comes next could be either.
+            if self._linger or self.status == 413 or headers(self._scope, b"expect"):
                 own.append((b"connection", b"close"))
         return own
 

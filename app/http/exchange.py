@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from litestar.connection import Request
 from litestar.types import Scope
 
+from app.http.room import Room
+
 if TYPE_CHECKING:
     from app.errors import TrailsError
+    from app.http.room import Place
     from app.ledger import Ledger
     from app.principal import Principal
     from app.settings import Settings
@@ -32,12 +35,13 @@ _KEY = "trails.exchange"
 class Services:
     """What the routes need, made once a process; the ledger is there while the lifespan runs."""
 
-    __slots__ = ("_ledger", "_probe", "_probed_at", "draining", "settings", "tokens")
+    __slots__ = ("_ledger", "_probe", "_probed_at", "draining", "room", "settings", "tokens")
 
     def __init__(self, settings: Settings, tokens: Tokens) -> None:
         self.settings = settings
         self.tokens = tokens
         self.draining = False
+        self.room = Room()
         self._ledger: Ledger | None = None
         self._probe: asyncio.Task[None] | None = None
         self._probed_at = 0.0
@@ -79,7 +83,7 @@ def _looked_at(probe: asyncio.Task[None]) -> None:
 class Exchange:
     """State of one request; made by the edge, filled by authentication and authorisation."""
 
-    __slots__ = ("body_read", "principal", "refusal", "request_id", "services")
+    __slots__ = ("body_over", "body_read", "place", "principal", "refusal", "request_id", "services")
 
     def __init__(self, services: Services, request_id: str) -> None:
         self.services = services
@@ -87,6 +91,10 @@ class Exchange:
         self.principal: Principal | None = None
         self.refusal: TrailsError | None = None
         self.body_read = False
+        self.body_over = False
+        """Whether no more of it will come, though it may be too large to be read."""
+        self.place: Place | None = None
+        """What its large body takes of the room, until it is answered."""
 
 
 def attach(scope: Scope, exchange: Exchange) -> None:

@@ -1,4 +1,4 @@
-"""The bytes of a body, plain or gzip, taken as they arrive and never further than the limit (case H02).
+"""gzip that never comes out further than the limit (case H02).
 
 What counts is what comes out, not what the body says of itself: the sizes in a gzip trailer are not looked at
 before the data is. Several members after one another are one body; anything else behind a member is refused.
@@ -19,73 +19,33 @@ _SLICE: Final = 16 * 1024
 """Compressed bytes taken at a time: what is left of them when a member ends is copied."""
 
 
-class Collected:
-    """The bytes of a body that is not compressed, at most ``limit``."""
+def inflate(raw: bytes, limit: int) -> bytes:
+    """What a gzip body holds. Other threads run meanwhile.
+
+    Raises:
+        PayloadTooLargeError: more than ``limit`` bytes come out; no more than that were made.
+        BadRequestError: it is not gzip, or damaged, or has too many members.
+    """
+    inflating = _Inflating(limit)
+    for start in range(0, len(raw), _SLICE):
+        inflating.take(raw[start : start + _SLICE])
+    return inflating.finish()
+
+
+class _Inflating:
+    """A body on its way out."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._room = limit
+        self._limit = self._room = limit
         self._chunks: list[bytes] = []
-
-    def take(self, chunk: bytes) -> None:
-        """Takes what has arrived.
-
-        Raises:
-            PayloadTooLargeError: with it the body is larger than the limit.
-        """
-        self._add(chunk)
-
-    def finish(self) -> bytes:
-        """The whole body."""
-        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-
-    def _add(self, chunk: bytes) -> None:
-        self._room -= len(chunk)
-        if self._room < 0:
-            raise PayloadTooLargeError(self.limit)
-        self._chunks.append(chunk)
-
-
-class Inflated(Collected):
-    """The same of a gzip body; the limit is that of what comes out, and of what goes in."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self._compressed_room = limit
         self._members = 0
         self._member = zlib.decompressobj(_GZIP)
         self._begun = False
 
-    def take(self, chunk: bytes) -> None:
-        """Takes what has arrived, and inflates it.
-
-        Raises:
-            PayloadTooLargeError: the limit is passed.
-            BadRequestError: it is not gzip.
-        """
-        self._compressed_room -= len(chunk)
-        if self._compressed_room < 0:
-            raise PayloadTooLargeError(self.limit)
-        for start in range(0, len(chunk), _SLICE):
-            self._inflate(chunk[start : start + _SLICE])
-
-    def finish(self) -> bytes:
-        """The whole body.
-
-        Raises:
-            BadRequestError: the last member is not complete.
-        """
-        if self._begun or not self._members:
-            raise BadRequestError("the gzip body ends too early")
-        return super().finish()
-
-    def _inflate(self, data: bytes) -> None:
+    def take(self, data: bytes) -> None:
         while data:
             self._begun = True
-            try:
-                self._add(self._member.decompress(data, self._room + 1))
-            except zlib.error:
-                raise BadRequestError("the body is not gzip, or damaged") from None
+            self._add(data)
             if not self._member.eof:
                 return  # all of it is used: with anything left over, the limit would have been passed
             data = self._member.unused_data
@@ -94,3 +54,19 @@ class Inflated(Collected):
             if self._members >= MAX_MEMBERS and data:
                 raise BadRequestError(f"the gzip body has more than {MAX_MEMBERS} members")
             self._member = zlib.decompressobj(_GZIP)
+
+    def finish(self) -> bytes:
+        if self._begun or not self._members:
+            raise BadRequestError("the gzip body ends too early")
+        return b"".join(self._chunks)
+
+    def _add(self, data: bytes) -> None:
+        try:
+            chunk = self._member.decompress(data, self._room + 1)
+        except zlib.error:
+            raise BadRequestError("the body is not gzip, or damaged") from None
+        self._room -= len(chunk)
+        if self._room < 0:
+            raise PayloadTooLargeError(self._limit)
+        if chunk:
+            self._chunks.append(chunk)

@@ -11,7 +11,6 @@ from litestar import post
 from app.errors import NotFoundError, QuarantinedError, TooManyRequestsError
 from app.http import documents, examples
 from app.http.auth import authenticate
-from app.http.bodies import beside
 from app.http.exchange import Call, services_of
 from app.http.operation import Variant, describe
 from app.http.otlp_answers import ExportAnswer, export_answer, respond_with_status
@@ -60,8 +59,9 @@ async def post_spans(request: Call) -> ExportAnswer:
     """
     principal = authenticate(request.scope)
     grant(principal, Permission.POST, principal.agent_id)  # refused before anything is read
-    media_type, raw = await read_export(request)
-    arranged, digest = await beside(raw, lambda: _arranged(media_type, raw, principal.agent_id))
+    media_type, (arranged, digest) = await read_export(
+        request, lambda encoding, raw: _arranged(encoding, raw, principal.agent_id)
+    )
     recorded = await record_spans(services_of(request).ledger, principal, arranged, digest)
     rejected = sum(len(result.rejected) for result in recorded)
     if rejected:

@@ -1,21 +1,25 @@
-"""The body of an OTLP request: its encoding, read within the limit, inflated as it comes."""
+"""The body of an OTLP request: its encoding, read within the limit, inflated beside the event loop."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from litestar.types import Scope
 
-from app.errors import UnsupportedMediaTypeError
-from app.http.bodies import collect
+from app.errors import PayloadTooLargeError, UnsupportedMediaTypeError
+from app.http.bodies import beside, collect, in_thread
 from app.http.exchange import Call, exchange_in, headers
-from app.http.inflate import Collected, Inflated
+from app.http.inflate import inflate
+from app.http.room import LARGE_BYTES
 
 PROTOBUF: Final = b"application/x-protobuf"
 JSON: Final = b"application/json"
 
 _PARAMETERS: Final = re.compile(rb"[ \t]*(?:;[ \t]*charset=[A-Za-z0-9\"_-]{1,32}[ \t]*)?", re.IGNORECASE)
+
+_R = TypeVar("_R")
 
 
 def media_type_in(scope: Scope) -> bytes | None:
@@ -30,26 +34,63 @@ def media_type_in(scope: Scope) -> bytes | None:
     return None
 
 
-async def read_export(request: Call) -> tuple[bytes, bytes]:
-    """``(encoding, body)``, not compressed any more. For a caller who was let in.
+async def read_export(request: Call, work: Callable[[bytes, bytes], _R]) -> tuple[bytes, _R]:
+    """The encoding, and what ``work`` makes of encoding and body. For a caller who was let in.
+
+    A body that is small, and inflated is small, is worked on at once. Any other is inflated where it is
+    worked on, beside the event loop, so that at most one of a process is inflated and not yet worked on.
 
     Raises:
         UnsupportedMediaTypeError: neither protobuf nor JSON, or compressed otherwise than by gzip.
         PayloadTooLargeError: it is larger than the limit, as it came or inflated.
         BadRequestError: damaged, or it did not arrive.
+        UnavailableError: there is no room for it now.
     """
-    scope = request.scope
-    media_type = media_type_in(scope)
+    media_type = media_type_in(request.scope)
     if media_type is None:
         raise UnsupportedMediaTypeError(
             "spans must be sent as Content-Type: application/x-protobuf or application/json"
         )
-    exchange = exchange_in(scope)
-    limit = exchange.services.settings.max_otlp_bytes
-    body = Inflated(limit) if _is_gzip(scope) else Collected(limit)
-    await collect(scope, request.receive, body)
-    exchange.body_read = True
-    return media_type, body.finish()
+    limit = exchange_in(request.scope).services.settings.max_otlp_bytes
+    if _is_gzip(request.scope):
+        return media_type, await _zipped(request, limit, lambda raw: work(media_type, raw))
+    body = await collect(request, limit)
+    return media_type, await beside(body, lambda: work(media_type, body))
+
+
+async def _zipped(request: Call, limit: int, work: Callable[[bytes], _R]) -> _R:
+    plain: bytes | None = None
+
+    def needs(body: bytes) -> int:
+        nonlocal plain
+        plain = _small(body, limit)
+        return limit if plain is None else 0  # nobody can tell before it is inflated
+
+    body = await collect(request, limit, needs)
+    if plain is not None:
+        return work(plain)
+
+    def inflated() -> tuple[_R, int]:
+        whole = inflate(body, limit)
+        return work(whole), len(whole)
+
+    result, size = await in_thread(inflated)
+    place = exchange_in(request.scope).place
+    if place is not None:
+        place.shrink(size)
+    return result
+
+
+def _small(body: bytes, limit: int) -> bytes | None:
+    """The body inflated when it comes out small; None when it does not, and is to be inflated elsewhere."""
+    if len(body) > LARGE_BYTES:
+        return None
+    try:
+        return inflate(body, min(limit, LARGE_BYTES))
+    except PayloadTooLargeError:
+        if limit <= LARGE_BYTES:
+            raise
+        return None
 
 
 def _is_gzip(scope: Scope) -> bool:

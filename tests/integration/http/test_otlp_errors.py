@@ -23,7 +23,7 @@ from tests.integration.http.serving import Running, serve
 from tests.integration.http.wire import SECS, chunked, request
 from tests.support.otlp import JSON, PROTOBUF, agents, nodes, post, send
 from tests.support.postgres import Database
-from tests.support.spans import Sent, as_json, protobuf
+from tests.support.spans import Sent, as_json, document, protobuf
 
 LIMIT = 16 * 1024 * 1024
 BOTH = pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
@@ -76,12 +76,48 @@ def test_what_cannot_be_decoded_is_400(operator: Client, media_type: str, body: 
     assert agents(operator) == []
 
 
-def test_c05_a_duplicate_key_is_400_and_nothing_is_stored(operator: Client) -> None:
-    body = as_json(Sent(), Sent()).replace(b'"kind": 1', b'"kind": 1, "\\u006bind": 2', 1)
+def test_c05_a_key_twice_in_the_outermost_object_is_400_and_nothing_is_stored(operator: Client) -> None:
+    body = as_json(Sent(), Sent()).replace(b"{", b'{"resourceSpans": [], ', 1)
     reply = send(operator, body, JSON)
     assert reply.status == 400
     assert "duplicate key" in status_in(reply)[1]
     assert agents(operator) == []
+
+
+def test_c05_a_key_twice_in_a_span_rejects_it_and_no_other(operator: Client) -> None:
+    body = as_json(Sent(name="a"), Sent(name="b"))
+    told = post(operator, body.replace(b'"kind": 1', b'"kind": 1, "\\u006bind": 2', 1), JSON)
+    assert told.rejected == 1
+    assert "duplicate key kind" in told.message
+    assert [node["metadata"]["span_name"] for node in nodes(operator, "svc")] == ["b"]
+
+
+def test_h04_a_span_that_is_no_object_is_named_by_its_place(operator: Client) -> None:
+    made = document(Sent(name="a"))
+    made["resourceSpans"][0]["scopeSpans"][0]["spans"].insert(0, 1)
+    told = post(operator, json.dumps(made).encode(), JSON)
+    assert told.rejected == 1
+    assert "resourceSpans[0].scopeSpans[0].spans[0]: must be an object" in told.message
+    assert len(nodes(operator, "svc")) == 1
+
+
+def test_h06_ids_that_are_not_hex_are_told_as_they_came(operator: Client) -> None:
+    made = document(Sent(name="a"))
+    made["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"] = "q6urq6urq6urq6urq6urQw=="
+    told = post(operator, json.dumps(made).encode(), JSON)
+    assert told.rejected == 1
+    assert "span q6urq6urq6urq6urq6urQw==/" in told.message
+
+
+def test_h01_millions_of_empty_messages_are_400_and_the_limit_is_named(operator: Client) -> None:
+    many = {PROTOBUF: b"\x0a\x00" * (LIMIT // 2), JSON: b'{"x":[' + b"{}," * (LIMIT // 3 - 10) + b"{}]}"}
+    for media_type, words in (
+        (PROTOBUF, "more than 100000 resourceSpans"),
+        (JSON, "more than 1000000 values"),
+    ):
+        reply = send(operator, many[media_type], media_type, zipped=True)
+        assert reply.status == 400
+        assert words in status_in(reply)[1]
 
 
 @pytest.mark.parametrize(
@@ -199,8 +235,12 @@ def test_h02_a_bomb_is_413_and_memory_stays_flat(
         thread.join()
     stop.set()
     watcher.join()
-    assert [reply.status for reply in replies] == [413] * 20
-    assert status_in(replies[0])[0] == 8
+    # One after another is inflated up to the limit; who waits too long for that is told to come again.
+    told = {reply.status: reply for reply in replies}
+    assert len(replies) == 20
+    assert 413 in told
+    assert status_in(told[413])[0] == 8
+    assert {(reply.status, reply.headers["retry-after"]) for reply in replies} <= {(413, None), (503, "1")}
     assert max(seen) - before < 128 * 1024 * 1024, "twenty gigabytes were never there"
     assert service.app.services.settings.max_otlp_bytes == LIMIT
     post(operator, protobuf(Sent()))

@@ -7,47 +7,55 @@ import tracemalloc
 
 import pytest
 
-from app.errors import PayloadTooLargeError
-from app.http.inflate import Collected, Inflated
+from app.errors import BadRequestError, PayloadTooLargeError
+from app.http.inflate import MAX_MEMBERS, inflate
 
 MIB = 1024 * 1024
 BOMB = gzip.compress(bytes(64 * MIB), 9)
 
 
-def feed(body: Collected, sent: bytes, step: int) -> None:
-    for start in range(0, len(sent), step):
-        body.take(sent[start : start + step])
-
-
 def test_no_more_than_the_limit_is_ever_inflated() -> None:
-    body = Inflated(MIB)
     tracemalloc.start()
     try:
         with pytest.raises(PayloadTooLargeError):
-            body.take(BOMB)
+            inflate(BOMB, MIB)
         assert tracemalloc.get_traced_memory()[1] < 3 * MIB
     finally:
         tracemalloc.stop()
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1_000])
-@pytest.mark.parametrize("step", [1, 7, 10_000])
-def test_what_is_within_the_limit_comes_out_as_it_went_in(size: int, step: int) -> None:
+@pytest.mark.parametrize("members", [1, 2, 7])
+def test_what_is_within_the_limit_comes_out_as_it_went_in(size: int, members: int) -> None:
     plain = bytes(n % 251 for n in range(size))
-    for body, sent in ((Inflated(1_000), gzip.compress(plain)), (Collected(1_000), plain)):
-        feed(body, sent, step)
-        assert body.finish() == plain
+    step = size // members + 1
+    sent = b"".join(gzip.compress(plain[n * step : (n + 1) * step]) for n in range(members))
+    assert inflate(sent, 1_000) == plain
 
 
-@pytest.mark.parametrize("step", [1, 7, 10_000])
-def test_one_byte_above_the_limit_is_too_much(step: int) -> None:
+@pytest.mark.parametrize("split", [0, 1, 500, 1_000, 1_001])
+def test_one_byte_above_the_limit_is_too_much(split: int) -> None:
     plain = bytes(n % 251 for n in range(1_001))
-    for body, sent in ((Inflated(1_000), gzip.compress(plain)), (Collected(1_000), plain)):
-        with pytest.raises(PayloadTooLargeError):
-            feed(body, sent, step)
-
-
-def test_what_goes_in_is_limited_as_well() -> None:
-    body = Inflated(1_000)
     with pytest.raises(PayloadTooLargeError):
-        feed(body, gzip.compress(b"") * 100, 20)
+        inflate(gzip.compress(plain[:split]) + gzip.compress(plain[split:]), 1_000)
+
+
+def test_members_that_straddle_what_is_taken_at_a_time_are_read() -> None:
+    noise = bytes((n * n * 31 + n // 7) % 256 for n in range(50_000))
+    sent = gzip.compress(noise[:20_000], 0) + gzip.compress(noise[20_000:], 0)
+    assert inflate(sent, MIB) == noise
+
+
+def test_so_many_members_and_no_more() -> None:
+    one = gzip.compress(b"x")
+    assert inflate(one * MAX_MEMBERS, MIB) == b"x" * MAX_MEMBERS
+    with pytest.raises(BadRequestError, match="members"):
+        inflate(one * (MAX_MEMBERS + 1), MIB)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"x", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") + b"x", b"\0" * 100]
+)
+def test_what_is_no_gzip_is_refused(sent: bytes) -> None:
+    with pytest.raises(BadRequestError):
+        inflate(sent, MIB)

@@ -1,0 +1,159 @@
+"""How much of large bodies one process holds at a time, over all routes (cases H01, H02, H31).
+
+A body goes through two rooms, each counted in bytes, and small ones (``LARGE_BYTES``) through neither:
+
+- while it **arrives** and waits, it holds the bytes that have come, no more. When the room is full, the body
+  that comes most slowly makes way, so that nobody keeps others out by sending a large body and stopping
+  before its end;
+- when it is whole it takes a place in **work**, in the order in which they are whole, and keeps it until its
+  request is answered: what is made of a body takes twenty times as much memory as the body.
+
+Who makes way, or finds no place within ``PLACE_SECS``, gets 503 with Retry-After, and sends it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from app.errors import UnavailableError
+
+LARGE_BYTES: Final = 64 * 1024
+"""A body above this is counted, and worked on beside the event loop."""
+
+ARRIVING_BYTES: Final = 96 * 1024 * 1024
+"""Bytes of bodies that arrive or wait for a place."""
+
+WORK_BYTES: Final = 24 * 1024 * 1024
+"""Bytes of bodies in work, not compressed. A larger body is let in when nothing else is in work."""
+
+PLACE_SECS: Final = 4.0
+"""How long a whole body waits for its place. Exporters give up after ten seconds, retries included."""
+
+BUSY: Final = "too many large bodies at once; send it again a little later"
+
+
+class Room:
+    """The two rooms of one process. For one event loop."""
+
+    def __init__(self, arriving: int = ARRIVING_BYTES, work: int = WORK_BYTES) -> None:
+        self._arriving = arriving
+        self._arrivals: set[Arrival] = set()
+        self._held = 0
+        self._work = self._free = work
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def arrival(self, make_way: Callable[[], None]) -> Arrival:
+        """A body that begins to arrive; ``make_way`` is called when it has to give up for others."""
+        return Arrival(self, make_way)
+
+    async def place(self, size: int) -> Place:
+        """Waits for a place in work for a body of so many bytes.
+
+        Raises:
+            UnavailableError: there was none in time.
+        """
+        size = min(size, self._work)
+        if self._waiting or size > self._free:
+            await self._wait(size)
+        else:
+            self._free -= size
+        return Place(self, size)
+
+    async def _wait(self, size: int) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            async with asyncio.timeout(PLACE_SECS):
+                await turn
+        except BaseException as error:
+            # Given up, or let in at the same moment; whoever is next may need less.
+            self.give_back(0 if turn.cancelled() else size)
+            if isinstance(error, TimeoutError):
+                raise UnavailableError(BUSY) from None
+            raise
+
+    def give_back(self, size: int) -> None:
+        """Frees so many bytes of work, and lets in who comes next."""
+        self._free += size
+        while self._waiting:
+            needed, turn = self._waiting[0]
+            if not turn.done():
+                if needed > self._free:
+                    return
+                self._free -= needed
+                turn.set_result(None)
+            self._waiting.popleft()
+
+    def hold(self, arrival: Arrival, size: int) -> None:
+        """Counts the bytes of one that arrives; when they are too many, the slowest make way."""
+        self._arrivals.add(arrival)
+        self._held += size - arrival.size
+        arrival.size = size
+        now = time.monotonic()
+        while self._held > self._arriving and arrival in self._arrivals:
+            slowest = min((one for one in self._arrivals if not one.is_whole), key=lambda one: one.speed(now))
+            self.release(slowest)
+            if slowest is not arrival:
+                slowest.make_way()
+        if arrival not in self._arrivals:
+            raise UnavailableError(BUSY)
+
+    def release(self, arrival: Arrival) -> None:
+        """Forgets one that arrived, or gave up."""
+        if arrival in self._arrivals:
+            self._arrivals.remove(arrival)
+            self._held -= arrival.size
+
+
+class Arrival:
+    """One body on its way in."""
+
+    __slots__ = ("_began", "_room", "is_whole", "make_way", "size")
+
+    def __init__(self, room: Room, make_way: Callable[[], None]) -> None:
+        self._room = room
+        self._began = time.monotonic()
+        self.make_way = make_way
+        self.is_whole = False
+        self.size = 0
+
+    def speed(self, now: float) -> float:
+        """Bytes a second since it began."""
+        return self.size / (now - self._began + 0.001)
+
+    def has(self, size: int) -> None:
+        """So many bytes of it have come.
+
+        Raises:
+            UnavailableError: it was the slowest when the room was full.
+        """
+        if size > LARGE_BYTES:
+            self._room.hold(self, size)
+
+    def leave(self) -> None:
+        """It is in work, or given up."""
+        self._room.release(self)
+
+
+class Place:
+    """A place in work."""
+
+    __slots__ = ("_room", "_size")
+
+    def __init__(self, room: Room, size: int) -> None:
+        self._room = room
+        self._size = size
+
+    def shrink(self, size: int) -> None:
+        """Keeps so many bytes of it, when it turned out smaller."""
+        if size < self._size:
+            freed, self._size = self._size - size, size
+            self._room.give_back(freed)
+
+    def leave(self) -> None:
+        """The request is answered."""
+        self.shrink(0)
