@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
 
 from litestar import Litestar
 
@@ -19,6 +21,12 @@ from app.opening import connect
 from app.settings import Secrets, Settings, load_secrets, settings_of_this_process
 from app.tokens import Tokens
 from db.schema import DEFAULT_TENANT_ID
+
+GARBAGE_OBJECTS: Final = 10_000
+"""Containers made and not yet released before the process looks for cycles among them: more than a batch has.
+
+With the interpreter's 700, a batch of trees is searched while it is read, and never holds a cycle.
+"""
 
 OpenLedger = Callable[[Settings, Secrets], AbstractAsyncContextManager[Ledger]]
 
@@ -74,4 +82,13 @@ def app_of_this_process() -> Edge:
     secrets = load_secrets(settings)
     hidden = tuple(token for token in (secrets.operator_token, secrets.root_token) if token is not None)
     telemetry.configure(settings.log_level, settings.log_format, secrets=hidden)
-    return create_app(settings, secrets)
+    app = create_app(settings, secrets)
+    _look_for_garbage_seldom()
+    return app
+
+
+def _look_for_garbage_seldom() -> None:
+    """What was loaded until now lives as long as the process, so no later search has to walk it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS)

@@ -17,12 +17,11 @@ async def test_large_records_are_compressed_with_the_best_that_the_server_knows(
     known = await admin.fetchval("SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'")
     best = "lz4" if "lz4" in known else "pglz"
     rows = [maker.row(payload={"text": "a large record " * 1_000}) for _ in range(2)]
+    seqs = [row.seq for row in rows]
     async with await create_pool(database.app_url, min_size=1, max_size=1) as pool:
         for row in rows:
             await db.ledger.append(pool, [row])
-        assert (
-            await db.ledger.rows_at(pool, maker.tenant_id, maker.log_uuid, [row.seq for row in rows]) == rows
-        )
+        assert await db.ledger.rows_at(pool, maker.tenant_id, maker.log_uuid, seqs) == rows
     used = await admin.fetch(
         "SELECT pg_column_compression(signed_text), pg_column_compression(trace_data)"
         " FROM trails.agent_audit_trails WHERE seq = ANY ($1)",
