@@ -58,7 +58,7 @@ class Backoff(msgspec.Struct, frozen=True):
 
     first: float = 0.5
     most: float = 60.0
-    slow: float = 15.0
+    slow: float = 10.0
     """The most while a person has to change something (a token, a missing agent, a URL): it grows as slowly
     as the other, and whoever has put it right does not wait long."""
 
@@ -433,7 +433,7 @@ class Outbox:
             delay = self._backoff.delay(self._failures, slowly=again.slowly, retry_after=again.retry_after)
             self._not_before = time.monotonic() + delay
             self._asked_to_wait = again.retry_after is not None
-            self._trouble = again.reason
+            self._trouble = f"{again.reason} (agent {self.service.agent})" if again.slowly else again.reason
         if not self._failures & (self._failures - 1):  # the 1st, 2nd, 4th, 8th … in a row
             _log.warning(
                 "%d entries of agent %s wait; attempt %d failed, the next one is in %.1f s: %s",

@@ -528,7 +528,7 @@ def test_a_missing_agent_is_asked_for_again_soon_and_flush_says_so(
 ) -> None:
     """The defaults: an operator who makes the agent a little later is not waited for by minutes."""
     assert Backoff().delay(1, slowly=True, retry_after=None) <= 0.5
-    assert Backoff().delay(900, slowly=True, retry_after=None) <= 15
+    assert Backoff().delay(900, slowly=True, retry_after=None) <= 10
     answering.script = [problem(404, "not_found")] * 2
     outbox = make_outbox(backoff=Backoff())
     put(outbox, "a")
