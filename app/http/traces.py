@@ -11,9 +11,10 @@ from app.errors import IdempotencyConflictError, InvalidMemberError
 from app.guard.kinds import TRACE
 from app.http import documents, examples
 from app.http.access import granted
-from app.http.batches import Post, Posting, Sent, post_documents
+from app.http.batches import post_documents
 from app.http.exchange import Call
 from app.http.operation import LINES, ON_AGENT, Variant, describe
+from app.http.posted import Post, Posting, Sent
 from app.http.responses import Answer
 from app.principal import Permission
 from app.trace.fragment import Fragment

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.http.batches import MAX_ITEMS
+from app.http.posted import MAX_ITEMS
 from app.trace.event import RESERVED_TYPES
 from tests.integration.http.client import Client, Reply
 from tests.integration.http.posting import EVENTS, SESSION, event, head, post_lines, recorded, results
@@ -126,6 +126,16 @@ def test_several_are_an_array_of_some(operator: Client, agent: Client, sent: Any
     reply = agent.post(EVENTS, sent)
     assert (reply.status, reply.json["field"]) == (400, field)
     assert head(operator)["seq"] == 0
+
+
+@pytest.mark.parametrize("sent", [[event()], None, "deployed", 7])
+def test_a_body_is_an_object_and_how_to_send_several_is_told(agent: Client, sent: Any) -> None:
+    reply = agent.post(EVENTS, sent)
+    assert (reply.status, reply.json["code"]) == (400, "bad_request")
+    assert '{"events": [...]}' in reply.json["error"]
+    assert "application/x-ndjson" in reply.json["error"]
+    bad, good = results(post_lines(agent, EVENTS, [sent, event()]))
+    assert (bad["status"], bad["error"], good["status"]) == (400, "the line must be a JSON object", 200)
 
 
 def test_as_many_as_the_limit_are_recorded(operator: Client, agent: Client) -> None:

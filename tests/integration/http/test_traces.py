@@ -10,7 +10,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.http.batches import MAX_ITEMS, MAX_VALUES
+from app.http.posted import MAX_ITEMS, MAX_VALUES
 from app.trace.fragment import MAX_NODES
 from tests.integration.http.client import Client
 from tests.integration.http.posting import (
@@ -248,6 +248,45 @@ def test_a_batch_has_its_limit_of_lines(operator: Client, agent: Client) -> None
     assert [line["line"] for line in answered] == [*range(1, 2 * MAX_ITEMS, 2)]
     assert [line["seq"] for line in answered] == [*range(before["seq"] + 1, before["seq"] + 1 + MAX_ITEMS)]
     assert len(recorded(operator, "trace")) == MAX_ITEMS
+
+
+def test_a_place_in_a_line_is_a_column(agent: Client) -> None:
+    _, broken, wrong, nul = results(
+        post_lines(agent, TRACES, [fragment(), b'{"a":]', b'{"a":1,"a":2}', with_inputs(rb'"\u0000"')])
+    )
+    assert (broken["line"], broken["place"]) == (2, "column 6")
+    assert broken["error"].endswith(" at column 6")
+    assert (wrong["line"], wrong["place"]) == (3, "$.a (column 9)")
+    assert nul["place"].startswith("$.trace_tree[0].inputs (column ")
+
+
+ONE = json.dumps(fragment()).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "says"),
+    [
+        (ONE + b"\n" + ONE, "application/json", "application/x-ndjson"),
+        (ONE + ONE, "application/json", "application/x-ndjson"),
+        (b"[" + ONE + b"]", "application/json", "application/x-ndjson"),
+        (json.dumps(fragment(), indent=1).encode(), "application/x-ndjson", "application/json"),
+    ],
+)
+def test_a_body_of_another_form_than_its_type_says_is_told_which_type_it_wants(
+    operator: Client, agent: Client, body: bytes, media_type: str, says: str
+) -> None:
+    before = head(operator)
+    reply = agent.post_raw(TRACES, body, Content_Type=media_type)
+    assert (reply.status, reply.json["code"]) == (400, "bad_request")
+    assert says in reply.json["error"]
+    assert head(operator) == before
+
+
+@pytest.mark.parametrize("glue", [b"", b" ", b"\r", b"\t"])
+def test_documents_that_lost_the_line_feed_between_them_are_refused(agent: Client, glue: bytes) -> None:
+    bad, good = results(post_lines(agent, TRACES, [ONE + glue + ONE, ONE]))
+    assert (bad["status"], "--data-binary" in bad["error"]) == (400, True)
+    assert good["status"] == 200
 
 
 @pytest.mark.parametrize("body", [b"", b"\n\n \r\n"])
