@@ -48,11 +48,11 @@ def main(row: str | None) -> None:
 
 
 def _table(results: list[Row]) -> Table:
-    table = Table("work", "unit", "ours", "floor", "ratio", "at least", "aim")
+    table = Table("work", "unit", "ours", "floor", "ratio", "at least", "aim", "CPU µs a unit (server + PG)")
     for row in results:
         figures = (f"{row.ours:,.0f}", f"{row.floor:,.0f}", f"[{_style(row)}]{row.ratio:.2f}[/]")
         goals = ("" if goal is None else str(goal) for goal in (row.at_least, row.aim))
-        table.add_row(row.name, row.unit, *figures, *goals)
+        table.add_row(row.name, row.unit, *figures, *goals, row.cpu)
     return table
 
 

@@ -16,11 +16,13 @@ from itertools import count
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from tests.bench import documents, load
+from tests.bench.cpu import Meter
 from tests.bench.observe import observe
 from tests.bench.rows import Row, interleaved
-from tests.bench.stage import OPERATOR_TOKEN, service
+from tests.bench.stage import OPERATOR_TOKEN, PROCESSES, service
 from tests.support.postgres import Database
 
 BATCH = 100
@@ -59,15 +61,17 @@ def _row(database: Database, port: int, connections: int) -> Row:
     work = _Work(rng, connections)
     _ours(port, work.next()), asyncio.run(_floor(database.admin_url, work.next()))  # warm both up
     named = "one connection" if connections == 1 else f"{connections} connections"
-    return interleaved(
+    meter = Meter(PROCESSES[port], database.admin_url)
+    row = interleaved(
         f"traces in batches of {BATCH}, {named}",
         "trees/s",
-        ours=lambda: _ours(port, work.next()),
+        ours=meter.around(lambda: _ours(port, work.next()), connections * BATCHES * BATCH),
         floor=lambda: asyncio.run(_floor(database.admin_url, work.again())),
         rounds=ROUNDS,
         at_least=0.4,
         aim=0.7,
     )
+    return msgspec.structs.replace(row, cpu=meter.told())
 
 
 class _Work:

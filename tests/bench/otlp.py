@@ -11,8 +11,9 @@ import asyncio
 import random
 
 from tests.bench import load, spans
+from tests.bench.cpu import Meter
 from tests.bench.rows import Row, interleaved
-from tests.bench.stage import OPERATOR_TOKEN, served, service
+from tests.bench.stage import OPERATOR_TOKEN, PROCESSES, served, service
 from tests.support.postgres import Database
 
 PHOENIX = 170
@@ -32,18 +33,19 @@ def rows(database: Database) -> list[Row]:
     """One trace a request and 25, each against MLflow and against the plain server."""
     floor_env = {"TRAILS_BENCH_FLOOR_URL": database.admin_url}
     with service(database) as ours, served("tests.bench.otlp_floor:app", floor_env, "/") as floor:
-        return [row for traces in MLFLOW for row in _rows(ours, floor, traces)]
+        return [row for traces in MLFLOW for row in _rows(database, ours, floor, traces)]
 
 
-def _rows(ours: int, floor: int, traces: int) -> list[Row]:
+def _rows(database: Database, ours: int, floor: int, traces: int) -> list[Row]:
     rng = random.Random(traces)  # noqa: S311  the same spans in every run
     work = _Work(rng, traces)
     _measure(ours, work.next()), _measure(floor, work.again())  # warm both up
     named = f"OTLP, {traces} {'trace' if traces == 1 else 'traces'} a request"
+    meter = Meter(PROCESSES[ours], database.admin_url)
     beside = interleaved(
         f"{named}, beside a plain server",
         "spans/s",
-        ours=lambda: _measure(ours, work.next()),
+        ours=meter.around(lambda: _measure(ours, work.next()), SPANS_A_ROUND),
         floor=lambda: _measure(floor, work.again()),
         rounds=ROUNDS,
     )
@@ -54,6 +56,7 @@ def _rows(ours: int, floor: int, traces: int) -> list[Row]:
         floor=MLFLOW[traces],
         at_least=10,
         aim=20,
+        cpu=meter.told(),
     )
     return [against, beside]
 

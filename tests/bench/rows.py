@@ -9,7 +9,10 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One figure against its floor; ``at_least`` and ``aim`` are ratios of the design, if it has some."""
+    """One figure against its floor; ``at_least`` and ``aim`` are ratios of the design, if it has some.
+
+    ``cpu`` tells what a unit of ours costs, in microseconds of the server and of PostgreSQL, if it is known.
+    """
 
     name: str
     unit: str
@@ -17,6 +20,7 @@ class Row(msgspec.Struct, frozen=True):
     floor: float
     at_least: float | None = None
     aim: float | None = None
+    cpu: str = ""
 
     @property
     def ratio(self) -> float:

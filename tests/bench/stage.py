@@ -21,6 +21,9 @@ OPERATOR_TOKEN = "bench-operator-token-0123456789abcdef"  # noqa: S105  of a thr
 MASTER_KEY = "6b" * 32
 START_SECONDS = 30
 
+PROCESSES: dict[int, int] = {}
+"""The server process of each port."""
+
 
 @contextmanager
 def stage() -> Iterator[Database]:
@@ -37,6 +40,7 @@ def served(factory: str, environment: Mapping[str, str], ready: str) -> Iterator
     command = [sys.executable, "-m", "tests.bench.serve", factory, str(port)]
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+b") as log:
         process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
+        PROCESSES[port] = process.pid
         try:
             _wait(process, f"http://127.0.0.1:{port}{ready}", Path(folder, "log"))
             yield port
