@@ -24,9 +24,9 @@ from app.ledger.idempotency import Stamp
 from app.ledger.post import MAX_TOGETHER, Entry
 from app.principal import Permission, Principal, grant
 from app.trace.otlp.fragments import AgentSpans, SpanFragment, TextNode
-from app.trace.otlp.nesting import NESTED_IN, End, end_of, is_inner_end, mark, mark_of, nearest
+from app.trace.otlp.nesting import NESTED_IN, End, end_of, is_inner_end, mark, mark_of
 from app.trace.otlp.node import node_text
-from app.trace.span_key import SpanKey, span_key
+from app.trace.span_key import SpanKey
 from db.spans import Below
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class BothEnds:
 
     async def marked(self, spans: AgentSpans) -> AgentSpans:
         """The same with the calls marked whose outer end is on record already."""
-        open_ends = _open_ends(spans)
+        own = {item.key for item in _items(spans.fragments)} if spans.open_ends else ()
+        open_ends = {inner: parent for inner, parent in spans.open_ends.items() if inner in own}
         if not open_ends:
             return spans
         outer = await self._outer_ends(open_ends)
@@ -109,14 +110,15 @@ class BothEnds:
         wanted = Below(
             parent_ids=list(outer),
             trace_ids=list({bytes.fromhex(item.node.trace_id) for item in outer.values()}),
-            since=min(_start(item.node.value) for item in outer.values()) - SKEW,
+            since=_moment(min(_start(item.node.value) for item in outer.values())) - SKEW,
             written=written,
         )
-        ends = {node_id: end_of(item.node.value) for node_id, item in outer.items()}
 
         def is_wanted(node: JsonObject) -> bool:
-            above = ends.get(str(node.get("parent_id")))
-            return above is not None and mark_of(node) is None and is_inner_end(end_of(node), above)
+            above = outer.get(str(node.get("parent_id")))
+            if above is None or mark_of(node) is not None:
+                return False
+            return is_inner_end(end_of(node), end_of(above.node.value))
 
         try:
             async for calls in self._ledger.calls_below(self._grant, wanted, self._actor, is_wanted):
@@ -137,21 +139,6 @@ class BothEnds:
                         raise result
 
 
-def _open_ends(spans: AgentSpans) -> dict[SpanKey, SpanKey]:
-    """The calls whose next span above, beyond a transport's, is not in the request, and that span."""
-    calls = [item for item in _items(spans.fragments) if _is_open(item)]
-    if not calls:
-        return {}
-    places = {(item.node.trace_id, item.node.span_id): item.node.value for item in _items(spans.fragments)}
-    found: dict[SpanKey, SpanKey] = {}
-    for item in calls:
-        above = nearest(item.node.value, places)
-        key = span_key(*above) if isinstance(above, tuple) else None
-        if key is not None:
-            found[item.key] = key
-    return found
-
-
 def _outer_calls(fragments: Sequence[SpanFragment]) -> dict[str, TextNode]:
     """The calls, by node id, that no other one of the request is known to be the inner end of."""
     calls = {str(item.node.value["node_id"]): item for item in _items(fragments) if item.node.is_tool_call}
@@ -161,10 +148,6 @@ def _outer_calls(fragments: Sequence[SpanFragment]) -> dict[str, TextNode]:
 
 def _items(fragments: Sequence[SpanFragment]) -> Iterator[TextNode]:
     return (item for fragment in fragments for item in fragment.nodes)
-
-
-def _is_open(item: TextNode) -> bool:
-    return item.node.is_tool_call and mark_of(item.node.value) is None
 
 
 def _marked(item: TextNode, outer: Mapping[SpanKey, End]) -> TextNode:
@@ -187,11 +170,15 @@ def _again(call: Call, actor: str) -> Entry:
     return Entry(Draft(kind=TRACE, payload=payload, actor=actor), Stamp(digest, digest))
 
 
-def _start(node: JsonObject) -> datetime:
-    """When a span began; the epoch where that is unknown or beyond what a table holds."""
+def _start(node: JsonObject) -> int:
+    """When a span began, in nanoseconds; 0 where that is unknown."""
     metadata = node.get("metadata")
-    nanos = metadata.get("start_time_unix_nano") if isinstance(metadata, dict) else 0
+    return int(str(metadata.get("start_time_unix_nano", 0))) if isinstance(metadata, dict) else 0
+
+
+def _moment(nanoseconds: int) -> datetime:
+    """A time as a table holds it; the epoch for one that is beyond that, and ``SKEW`` after it at least."""
     try:
-        return _EPOCH + max(timedelta(microseconds=int(str(nanos)) // 1_000), SKEW)
+        return _EPOCH + max(timedelta(microseconds=nanoseconds // 1_000), SKEW)
     except OverflowError:
         return _EPOCH + SKEW

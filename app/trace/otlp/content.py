@@ -225,7 +225,7 @@ def _event_attributes(event: JsonObject) -> JsonObject:
 
 
 def _is_redacted(text: str) -> bool:
-    return any(mark in text for mark in REDACTION_MARKS)
+    return "REDACTED" in text and any(mark in text for mark in REDACTION_MARKS)
 
 
 # --- what a model's answer holds -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ fragment of its own, and nothing waits for a root.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -67,10 +67,15 @@ class SpanFragment(msgspec.Struct, frozen=True):
 
 
 class AgentSpans(msgspec.Struct, frozen=True):
-    """All that one request holds for one agent."""
+    """All that one request holds for one agent.
+
+    ``open_ends`` are the calls in the request whose outer end, if they have one, came in another, and the
+    span to look for.
+    """
 
     fragments: list[SpanFragment]
     rejected: list[Rejected]
+    open_ends: Mapping[SpanKey, SpanKey] = {}
 
 
 def arrange(export: Export, agent_id: str | None) -> dict[str, AgentSpans]:
@@ -83,7 +88,7 @@ def arrange(export: Export, agent_id: str | None) -> dict[str, AgentSpans]:
     arranged: dict[str, _Groups] = {}
     rejected = [(_agent(item.resource, agent_id), item) for item in export.rejected]
     nodes = _nodes(export.spans, agent_id, rejected)
-    mark_nested([node for _, _, node in nodes])
+    open_ends = mark_nested([node for _, _, node in nodes])
     for agent, span, node in nodes:
         try:
             item = TextNode(node, node_text(node), node.key)
@@ -96,7 +101,9 @@ def arrange(export: Export, agent_id: str | None) -> dict[str, AgentSpans]:
         told.setdefault(agent, []).append(refusal)
     agents = dict.fromkeys([*arranged, *told])
     return {
-        agent: AgentSpans(list(arranged[agent].fragments()) if agent in arranged else [], told.get(agent, []))
+        agent: AgentSpans(
+            list(arranged[agent].fragments()) if agent in arranged else [], told.get(agent, []), open_ends
+        )
         for agent in agents
     }
 

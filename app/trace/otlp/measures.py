@@ -25,6 +25,13 @@ _COSTS: Final = ("gen_ai.usage.cost", "gen_ai.usage.total_cost", "llm.cost.total
 
 _MOST_TOKENS: Final = 2**53
 
+_ALL: Final = frozenset(_COSTS).union(*_TOKENS.values())
+
+
+def measures_nothing(attributes: JsonObject) -> bool:
+    """Whether there is neither a count nor a cost in it, as in most spans: asked at once."""
+    return _ALL.isdisjoint(attributes)
+
 
 def tokens_of(attributes: JsonObject) -> JsonObject | None:
     """``{input, output, total}`` as far as they were sent; None when none was."""

@@ -76,22 +76,31 @@ def is_inner_end(inner: End, outer: End) -> bool:
     )
 
 
-def mark_nested(nodes: Sequence[SpanNode]) -> None:
-    """Marks the inner ends of calls among the spans of one request."""
-    if sum(node.is_tool_call for node in nodes) < _A_PAIR:
-        return
+def mark_nested(nodes: Sequence[SpanNode]) -> dict[SpanKey, SpanKey]:
+    """Marks the inner ends of calls among the spans of one request.
+
+    Returns:
+        The calls whose next span above, beyond those of a transport, is not in the request, and that span.
+    """
+    calls = [node for node in nodes if node.is_tool_call]
+    if not calls:
+        return {}
     places = {(node.trace_id, node.span_id): node.value for node in nodes}
-    for node in nodes:
-        if node.is_tool_call:
-            above = nearest(node.value, places)
-            if isinstance(above, dict) and is_inner_end(end_of(node.value), outer := end_of(above)):
+    open_ends: dict[SpanKey, SpanKey] = {}
+    for node in calls:
+        above = _nearest(node.value, places)
+        if isinstance(above, tuple):
+            key = span_key(*above)
+            if key is not None:
+                open_ends[node.key] = key
+        elif above is not None and above["node_type"] == TOOL_CALL:
+            outer = end_of(above)
+            if is_inner_end(end_of(node.value), outer):
                 mark(node.value, outer.node_id)
+    return open_ends
 
 
-_A_PAIR: Final = 2
-
-
-def nearest(node: JsonObject, places: Mapping[Place, JsonObject]) -> JsonObject | Place | None:
+def _nearest(node: JsonObject, places: Mapping[Place, JsonObject]) -> JsonObject | Place | None:
     """What stands above a node, beyond the spans of a transport.
 
     Args:

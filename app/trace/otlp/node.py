@@ -7,6 +7,7 @@ it a second delivery of the same span is told from another span under the same i
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -28,7 +29,7 @@ from app.trace.otlp.convention import (
 )
 from app.trace.otlp.ending import FAILED, SUCCESS, error_of
 from app.trace.otlp.ids import node_id_of, session_of
-from app.trace.otlp.measures import cost_of, tokens_of
+from app.trace.otlp.measures import cost_of, measures_nothing, tokens_of
 from app.trace.otlp.plain import are_plain
 from app.trace.otlp.span import Span, SpanError
 from app.trace.span_key import SpanKey
@@ -168,7 +169,8 @@ def _add_times(metadata: JsonObject, span: Span) -> None:
     if not span.start_ns:
         return
     try:
-        metadata["timestamp"] = format_timestamp(span.start_ns // 1_000)
+        seconds, rest = divmod(span.start_ns // 1_000, 1_000_000)
+        metadata["timestamp"] = f"{_second(seconds)}.{rest:06d}Z"
     except FormatError:
         return
     if span.end_ns >= span.start_ns:
@@ -176,14 +178,19 @@ def _add_times(metadata: JsonObject, span: Span) -> None:
         metadata["duration_ms"] = whole + rest / 1_000 if rest else whole
 
 
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    """An instant without its fraction; the spans of one delivery share few."""
+    return format_timestamp(seconds * 1_000_000).removesuffix(".000000Z")
+
+
 def _add_measures(metadata: JsonObject, attributes: JsonObject) -> None:
-    found: JsonObject = {
-        "model": model_of(attributes),
-        "provider": provider_of(attributes),
-        "tokens": tokens_of(attributes),
-        "cost": cost_of(attributes),
-    }
-    metadata.update({name: value for name, value in found.items() if value is not None})
+    found: JsonObject = {"model": model_of(attributes), "provider": provider_of(attributes)}
+    if not measures_nothing(attributes):
+        found["tokens"], found["cost"] = tokens_of(attributes), cost_of(attributes)
+    for name, value in found.items():
+        if value is not None:
+            metadata[name] = value
 
 
 def _is_plain(span: Span) -> bool:

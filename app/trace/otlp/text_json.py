@@ -11,9 +11,8 @@ import math
 import re
 from typing import Any, Final, NoReturn
 
-from app.chain.strict import MAX_MEMBERS, JsonValue, Parsed, parse
+from app.chain.strict import MAX_MEMBERS, Parsed, is_plain, parse
 from app.errors import InvalidJsonError
-from app.trace.otlp.plain import is_plain_value
 
 MAX_PARSED_DEPTH: Final = 64
 """Deeper documents stay text: they must fit into a record, which stands some levels above them."""
@@ -36,10 +35,17 @@ def parsed(text: str) -> Parsed:
     try:
         if _needs_a_closer_look(text):
             return parse(text.encode(), max_depth=MAX_PARSED_DEPTH)
-        value: JsonValue = _DECODER.decode(text)
+        return _decoded(text)
     except (ValueError, RecursionError, InvalidJsonError):
         return as_text(text)
-    return Parsed(value, is_plain_value(value))
+
+
+def _decoded(text: str) -> Parsed:
+    """By the decoder that stops at a number of another spelling: nearly always there is none to look for."""
+    try:
+        return Parsed(_PLAIN_DECODER.decode(text), plain_numbers=True)
+    except _OtherSpelling:
+        return Parsed(_DECODER.decode(text), plain_numbers=False)
 
 
 def as_text(text: str) -> Parsed:
@@ -64,6 +70,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+class _OtherSpelling(Exception):  # noqa: N818  nothing is wrong: it is read in the other way
+    """A float whose canonical spelling is not the encoder's."""
+
+
+def _plain_float(written: str) -> float:
+    value = _float(written)
+    if not is_plain(value):
+        raise _OtherSpelling
+    return value
+
+
 def _float(written: str) -> float:
     value = float(written)
     if not math.isfinite(value):
@@ -76,3 +93,6 @@ def _constant(written: str) -> NoReturn:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)
+_PLAIN_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_plain_float, parse_constant=_constant
+)

@@ -348,8 +348,7 @@ async def marks(admin: Admin) -> dict[str, str | None]:
 async def test_a_call_seen_from_both_ends_counts_once(
     operator: Client, admin: Admin, order: str, code: int
 ) -> None:
-    talk = {"service.name": "client", "gen_ai.conversation.id": "talk"}
-    client = tool("search", code=code, attributes=talk)
+    client = tool("search", code=code, attributes={"service.name": "client"})
     server = tool("search", client, kind=2, code=code, attributes={"service.name": "server"})
     for _ in range(2):  # all of it once more changes nothing
         for batch in ordered(client, server, order):
