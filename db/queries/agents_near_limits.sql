@@ -5,7 +5,7 @@
 --
 -- Columns:
 --   agent_id        The agent.
---   budget_percent  Of the budget, spent, with one decimal.
+--   budget_percent  Of the budget, spent, with one decimal; empty where the budget is 0.
 --   spent           Spent so far.
 --   remaining       What is left of the budget.
 --   scar_percent    Of the scar limit, reached, with one decimal.

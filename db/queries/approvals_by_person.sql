@@ -9,7 +9,7 @@
 --   approved           Actions approved.
 --   rejected           Actions rejected.
 --   denied             Actions that the policy denied when they were to be approved.
---   approved_cost      What the approved actions cost together.
+--   approved_cost      What the approved actions were charged together, in units of their agents' budgets.
 --   median_wait_secs   Half of the actions waited less than this, in seconds.
 --   longest_wait_secs  The longest wait, in seconds.
 SELECT decided_by AS person,

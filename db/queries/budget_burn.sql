@@ -9,7 +9,7 @@
 --   agent_id     The agent.
 --   day          The day (UTC) on which actions were allowed.
 --   actions      Actions allowed on that day.
---   spent        What they cost together.
+--   spent        What they were charged together, in units of the policy's budget.
 --   spent_total  Spent from the agent's beginning to the end of that day.
 --   remaining    What was left of the budget then.
 SELECT agent_id, day, actions, spent, spent_total, remaining
@@ -21,7 +21,7 @@ SELECT agent_id, day, actions, spent, spent_total, remaining
                  WHERE decision = 'allowed' AND (:agent::text IS NULL OR agent_id = :agent)
                  GROUP BY tenant_id, agent_id, log_uuid, day) AS b
           JOIN trails.agents_status AS s ON s.tenant_id = b.tenant_id AND s.log_uuid = b.log_uuid
-        WINDOW total AS (PARTITION BY b.tenant_id, b.agent_id ORDER BY b.day)) AS burnt
+        WINDOW total AS (PARTITION BY b.tenant_id, b.log_uuid ORDER BY b.day)) AS burnt
  WHERE day >= (coalesce(:since::timestamptz, '-infinity') AT TIME ZONE 'UTC')::date
    AND day < coalesce(:until::timestamptz, 'infinity') AT TIME ZONE 'UTC'
  ORDER BY agent_id, day;

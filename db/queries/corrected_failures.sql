@@ -21,4 +21,4 @@ SELECT failed_at, agent_id, tool, error, relation, correction_type, correction_n
  WHERE recorded_at >= coalesce(:since::timestamptz, '-infinity')
    AND recorded_at < coalesce(:until::timestamptz, 'infinity')
    AND (:tool::text IS NULL OR tool = :tool)
- ORDER BY failed_at, failed_node_id, correction_at, correction_node_id;
+ ORDER BY failed_at, session_id, agent_id, failed_node_id, correction_at, correction_agent_id, correction_node_id;

@@ -7,9 +7,9 @@
 --
 -- Columns:
 --   tool            The tool's name, exactly as called.
---   calls           All its calls, denied ones too.
+--   calls           All its calls, denied ones too; an action of the guard once it has ended.
 --   failed          Calls that failed.
---   failed_percent  Of the calls that were carried out (neither denied nor unknown), with one decimal.
+--   failed_percent  Of the calls known to have been carried out (success, failed, harmful), with one decimal.
 --   denied          Calls that the guard or a person denied.
 --   median_ms       Duration that half of the calls stay below, in milliseconds.
 --   p95_ms          Duration that 95 of 100 calls stay below, in milliseconds.

@@ -1,5 +1,7 @@
 -- Which failed calls did nobody try to put right?
 --
+-- A try that was denied is a try: corrected_failures shows how each ended.
+--
 -- Parameters:
 --   since  timestamptz  -  Recorded at this time or later.
 --   until  timestamptz  -  Recorded before this time.

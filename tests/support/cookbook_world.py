@@ -410,8 +410,8 @@ async def _first_day(world: World) -> None:
     second = await world.ask("buyer", "search", 2, **below)
     await world.report(second, "success", "3 hits", ident(1))
     await world.ask("buyer", "rm", 0, thought_process="clean up")
-    await world.report(await world.ask("buyer", "quote", 1), "success")
-    await world.ask("buyer", "quote", 0)
+    await world.report(await world.ask("buyer", "quote", 1, **below), "failure", "no answer", ident(1))
+    await world.ask("buyer", "quote", 1, **below)
     mail = await world.ask("buyer", "email", 5)
     await world.approve(mail, 90, "ticket 4711")
     await world.report(mail, "success", "sent")
@@ -512,6 +512,10 @@ async def _third_day(world: World) -> None:
         BROKEN,
         node(34, None, "AGENT", "helper", metadata=at("03T12:00:00", model="m-large", tokens=500, cost=2)),
     )
+    await world.post(
+        "planner", PLAN, node(17, None, "AGENT", "planner", metadata=at("03T12:00:00", tokens=900, cost=9))
+    )
+    await world.post("scribe", NESTED, node(41, 40, "TOOL_CALL", "fetch", outputs=FAILED, metadata={}))
     await world.post(
         "scribe",
         NESTED,
