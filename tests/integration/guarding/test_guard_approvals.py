@@ -189,9 +189,11 @@ async def test_so_does_a_coroutine(stage: Stage) -> None:
     assert [held.tool for held in told] == ["send_email"]
 
 
-def test_whoever_does_not_wait_is_not_told(stage: Stage) -> None:
+def test_whoever_does_not_wait_is_not_told_and_who_waits_once(stage: Stage) -> None:
     told: list[Held] = []
     guard = stage.guard(on_pending=told.append)
     assert guard.decide("send_email", wait=False) == Pending("act-1")
     assert guard.wait("act-1", 0) == Pending("act-1")
     assert told == []
+    assert guard.wait("act-1", 0.6) == Pending("act-1")
+    assert len(told) == 1, "however often it looks"

@@ -335,8 +335,9 @@ def test_a_wait_ends_although_the_service_hangs(hanging: Callable[..., Guard]) -
 def test_trouble_until_the_deadline_denies(stage: Stage, answering: Scripted) -> None:
     """No attempt begins after it, however many are left."""
     answering.script = [problem(503, "unavailable", Retry_After="0.2")] * 1_000
-    denied = stage.guard(answering.url, attempts=1_000, timeout=0.5).check("search")
-    assert isinstance(denied, Denied)
+    guard = stage.guard(answering.url, attempts=1_000, timeout=0.5)
+    assert isinstance(guard.check("search"), Denied)
+    guard.close()
     assert len(answering.got) <= 4
 
 

@@ -11,8 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -737,38 +736,56 @@ def test_what_is_sent_again_after_a_kill_on_a_full_disk_has_its_first_key(
     assert [(got.key, got.body) for got in answering.got] == [(sent.key, sent.body)]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
-def test_a_real_full_disk(
-    make_outbox: MakeOutbox, answering: Scripted, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a file system in memory with these options."""
+    mounted: list[Path] = []
+
+    def mount(options: str) -> Path:
+        folder = tmp_path / f"small-{len(mounted)}"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
+            pytest.skip("mounting is not allowed here")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_is_really_full(
+    make_outbox: MakeOutbox,
+    answering: Scripted,
+    small_disk: Callable[[str], Path],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
-        answering.script = [problem(503, "unavailable")] * 10_000
-        outbox = make_outbox(spool=small / "spool")
-        big(outbox, *names(40))
-        assert "is in memory only" in caplog.text
-        answering.script.clear()
-        assert outbox.flush()
-        assert arrived(answering) == names(40)
-        outbox.close()
-        (small / "ballast").write_bytes(b"x" * (small.stat().st_blksize * 60))
-        with suppress(OSError), (small / "more").open("wb", buffering=0) as more:
-            while more.write(b"x" * 4_096):
-                pass
-        full = make_outbox(spool=small / "another")
-        big(full, "without a file")
-        assert full._own is None or full._own.is_without_a_file
-        assert full.flush()
-        assert arrived(answering)[-1] == "without a file"
-        full.close()
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
+    answering.script = [problem(503, "unavailable")] * 10_000
+    outbox = make_outbox(spool=small_disk("size=256k") / "spool")
+    big(outbox, *names(40))
+    assert "is in memory only" in caplog.text
+    answering.script.clear()
+    assert outbox.flush()
+    assert arrived(answering) == names(40)
+
+
+@pytest.mark.parametrize("options", ["size=4k", "nr_inodes=1", "nr_inodes=2"])
+def test_on_a_disk_that_is_full_from_the_beginning_there_is_no_file(
+    options: str, make_outbox: MakeOutbox, answering: Scripted, small_disk: Callable[[str], Path]
+) -> None:
+    """No room for the file, none for the folder, none for the file beside it."""
+    over = threading.Event()
+    answering.script = [lambda got: stored(got) if over.wait(20) else Reply(None)]
+    outbox = make_outbox(spool=small_disk(options) / "spool")
+    put(outbox, "a", "b")
+    own = outbox._own
+    assert own is not None
+    assert own.is_without_a_file
+    over.set()
+    assert outbox.flush()
+    assert arrived(answering) == ["a", "b"]
+    assert outbox._own is None, "the next one tries the disk again"
 
 
 def test_logging_is_for_programs_that_want_it() -> None:
