@@ -44,7 +44,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -322,3 +322,16 @@ tenant_suspensions = Table(
     PrimaryKeyConstraint("tenant_id", "changed_at", name="tenant_suspensions_pkey"),
 )
 """The newest row says whether a tenant is suspended."""
+
+sql_logins = Table(
+    "sql_logins",
+    metadata,
+    _key_text("login"),
+    Column("tenant_id", Uuid, nullable=False),
+    Column("name", Text, nullable=False),
+    _created_at(),
+    PrimaryKeyConstraint("login", name="sql_logins_pkey"),
+    CheckConstraint("login ~ '^[a-z][a-z0-9_]{0,62}$'", name="sql_logins_login_format"),
+    CheckConstraint("char_length(name) BETWEEN 1 AND 64", name="sql_logins_name_length"),
+)
+"""Which tenant an auditor's SQL login sees. Its key is no tenant's, since roles are the cluster's."""

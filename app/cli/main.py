@@ -24,9 +24,12 @@ _COMMANDS: Final = {
     "export": "Write one agent's records to a file.",
     "show": "Show records as a table, safe for any terminal.",
     "query": "Answer an auditor's question from the trail.",
+    "tenant": "Create, list and suspend tenants.",
+    "key": "Issue, list and revoke API keys.",
+    "sql-login": "PostgreSQL logins of auditors, each for one tenant.",
     "demo": "A scripted agent, a tampered copy, and the verifier that finds it.",
 }
-"""Each is the command of the same name in the module ``app.cli.<name>``."""
+"""Each is the command in the module ``app.cli.<name>``, with ``_`` for ``-``."""
 
 
 _HELP: Final = """Lineage Trails: signed audit trails and a guard for AI agents, on PostgreSQL.
@@ -51,7 +54,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        command = importlib.import_module(f"app.cli.{cmd_name}").command
+        command = importlib.import_module(f"app.cli.{cmd_name.replace('-', '_')}").command
         if not isinstance(command, click.Command):
             raise TypeError(f"app.cli.{cmd_name}.command is no command")
         return command

@@ -1,0 +1,150 @@
+"""``trails sql-login``: PostgreSQL logins of auditors, each for one tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from app.api_key import check_name
+from app.cli.database import database_url
+from app.cli.exits import CommandError
+from app.cli.listing import expiry, json_option, print_rows, tenant_option, until_option
+from app.cli.local import ACTOR, local_ledger, settings_here
+from app.cli.prepare import login as look
+from app.errors import TrailsError
+from app.ledger.administration import written
+from app.settings import Settings
+from db import sql_logins
+from db.migrate import parse_url, with_login
+from db.sql_logins import CONNECTIONS, SqlLogin
+
+_HELP: Final = f"""Make PostgreSQL logins for auditors.
+
+A login reads the records, agents and views of its one tenant, and changes nothing; which tenant follows from
+who it is, not from anything that it could set. It may have {CONNECTIONS} connections at once. Time-outs (a
+minute a query) are what its sessions begin with; PostgreSQL lets a session change its own.
+
+Making one needs TRAILS_DATABASE_URL of a role that may create roles (unset: the embedded server's), and the
+master key, since it goes on record.
+
+\b
+Examples:
+  trails sql-login create --tenant acme --name audit
+  trails sql-login create --tenant acme --name review --expires 30d
+  trails sql-login list --tenant acme
+  trails sql-login drop trails_auditor_1b2c3d4e5f60 --tenant acme
+"""
+
+_PASSWORD_BYTES: Final = 24
+
+
+@click.group("sql-login", help=_HELP, short_help="PostgreSQL logins of auditors, each for one tenant.")
+def command() -> None:  # noqa: D103  click shows _HELP
+    pass
+
+
+@command.command("create", short_help="Make a login; its password is shown once.")
+@click.option("--name", required=True, help="What it is for; the role's own name tells nothing of it.")
+@tenant_option
+@until_option
+@json_option
+def create(*, name: str, tenant: str, expires: str | None, as_json: bool) -> None:
+    """Make a login; its password is shown once."""
+    settings = settings_here()
+    url = _administrator(settings)
+    now = datetime.now(UTC)
+    made = SqlLogin(sql_logins.new_login(), check_name(name), now, valid_until=expiry(expires, now))
+    password = secrets.token_urlsafe(_PASSWORD_BYTES)
+    tenant_id = asyncio.run(_tenant_id(settings, tenant))
+    sql_logins.create(url, made, tenant_id, password, closes_cluster=settings.database_url is None)
+    told = {"act": "sql_login_created", **_row(made)}
+    try:
+        asyncio.run(_record(settings, tenant_id, told))
+    except TrailsError:
+        sql_logins.drop(url, made.login)  # what is not on record is not done
+        raise
+    urls = _urls(url, made.login, password)
+    if as_json:
+        click.echo(json.dumps({**_row(made), "password": password, **urls}))
+        return
+    click.echo(f"login        {made.login} ({name}, tenant {tenant})")
+    click.echo(f"password     {password}")
+    for label, text in urls.items():
+        click.echo(f"{label:12} {text}")
+    click.echo("The password is not shown again.", err=True)
+
+
+@command.command("list", short_help="List a tenant's logins, dropped ones too.")
+@tenant_option
+@json_option
+def list_(*, tenant: str, as_json: bool) -> None:
+    """List a tenant's logins, dropped ones too."""
+    settings = settings_here()
+    tenant_id = asyncio.run(_tenant_id(settings, tenant))
+    rows = [_row(login) for login in sql_logins.logins(_administrator(settings), tenant_id)]
+    print_rows("logins", ("login", "name", "state", "created_at", "expires_at"), rows, as_json=as_json)
+
+
+@command.command("drop", short_help="End a login and its sessions.")
+@click.argument("role")
+@tenant_option
+def drop(*, role: str, tenant: str) -> None:
+    """End a login and its sessions. Its name is not used again."""
+    settings = settings_here()
+    url = _administrator(settings)
+    tenant_id = asyncio.run(_tenant_id(settings, tenant))
+    if role not in {login.login for login in sql_logins.logins(url, tenant_id) if login.exists}:
+        raise CommandError(
+            f"tenant {tenant} has no SQL login {role}; see trails sql-login list --tenant {tenant}"
+        )
+    asyncio.run(_record(settings, tenant_id, {"act": "sql_login_dropped", "login": role}))
+    sql_logins.drop(url, role)
+    click.echo(f"{role} is gone")
+
+
+def _administrator(settings: Settings) -> str:
+    url = database_url(settings)
+    if not look(url, settings).privileged:
+        raise CommandError(
+            "the role of TRAILS_DATABASE_URL may not make logins: it needs CREATEROLE and membership in "
+            "trails_owner, or must be a superuser"
+        )
+    return url
+
+
+async def _tenant_id(settings: Settings, slug: str) -> UUID:
+    async with local_ledger(settings) as ledger:
+        return await ledger.tenant_id(slug)
+
+
+async def _record(settings: Settings, tenant_id: UUID, payload: Mapping[str, Any]) -> None:
+    async with local_ledger(settings) as ledger:
+        await ledger.administration.record(tenant_id, ACTOR, dict(payload))
+
+
+def _urls(admin_url: str, role: str, password: str) -> dict[str, str]:
+    url = with_login(admin_url, role, password)
+    parsed = parse_url(url)
+    place = f"{parsed.host or 'localhost'}:{parsed.port or 5432}/{parsed.database}"
+    return {
+        "psql": f"psql '{url}'",
+        "sqlalchemy": parsed.set(drivername="postgresql+psycopg").render_as_string(hide_password=False),
+        "jdbc": f"jdbc:postgresql://{place}?user={role}&password={password}",
+    }
+
+
+def _row(login: SqlLogin) -> dict[str, str | None]:
+    return {
+        "login": login.login,
+        "name": login.name,
+        "state": "active" if login.exists else "dropped",
+        "created_at": written(login.created_at),
+        "expires_at": None if login.valid_until is None else written(login.valid_until),
+    }
