@@ -90,11 +90,11 @@ CREATE INDEX sendings_guarded ON trails.sendings (tenant_id, session_id, node_id
 -- such an id.
 --
 -- The settings are those of check_append_v1, for its reason: each look at the trail asks for the order that one
--- index alone has.
+-- index alone has. And no compiling: what the settings make dear would set it off.
 CREATE FUNCTION trails.index_sendings_v1() RETURNS trigger
     LANGUAGE plpgsql SECURITY INVOKER
     SET search_path = pg_catalog SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-    SET enable_incremental_sort = off
+    SET enable_incremental_sort = off SET jit = off
 AS $$
 BEGIN
     -- Most records are the only one of their session, which the index of sessions tells.
@@ -188,7 +188,7 @@ CREATE TRIGGER index_sendings AFTER INSERT ON trails.agent_audit_trails
 -- A row that no record bears out would hide a node from the views: none comes in, whoever writes it.
 CREATE FUNCTION trails.check_sendings_v1() RETURNS trigger
     LANGUAGE plpgsql SECURITY INVOKER
-    SET search_path = pg_catalog SET enable_seqscan = off SET enable_bitmapscan = off
+    SET search_path = pg_catalog SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
     stray record;
@@ -285,6 +285,7 @@ CREATE FUNCTION trails.inner_end_v1(
     RETURNS boolean
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     SET search_path = pg_catalog SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+    SET jit = off
 AS $$
 DECLARE
     chain uuid := log;
@@ -482,7 +483,7 @@ $$;
 -- only where two chains meet.
 CREATE FUNCTION trails.session_inner_ends_v1(tenant uuid, session uuid) RETURNS jsonb
     LANGUAGE plpgsql STABLE PARALLEL SAFE
-    SET search_path = pg_catalog SET enable_nestloop = off
+    SET search_path = pg_catalog SET enable_nestloop = off SET jit = off
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM trails.agent_audit_trails AS t

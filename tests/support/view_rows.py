@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -109,6 +109,6 @@ def by(rows: list[Json], *columns: str) -> dict[Any, Json]:
     return {key[0] if len(columns) == 1 else key: row for key, row in keyed.items()}
 
 
-def names(rows: list[Mapping[str, Any]]) -> list[str]:
+def names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names (of tools or nodes) in rows, sorted."""
     return sorted(row["tool"] if "tool" in row else row["name"] for row in rows)
