@@ -69,7 +69,7 @@ async def create_pool(
             command_timeout=command_timeout,
             timeout=connect_timeout,
             server_settings={
-                **await _compression(url, connect_timeout),
+                **await _suiting(url, connect_timeout),
                 "application_name": application_name,
                 # An answer promises a durable record, whatever the server's default is.
                 "synchronous_commit": "on",
@@ -80,18 +80,14 @@ async def create_pool(
         )
 
 
-async def _compression(url: str, connect_timeout: float) -> dict[str, str]:
-    """The settings by which large values are compressed with lz4; none where the server was built without it.
-
-    A record of 6 kB is compressed twice, as text and as JSONB, and read back from it: with the default, pglz,
-    that is a third of what the database spends on it; lz4 takes a third of that, for a tenth more disk.
-    """
+async def _suiting(url: str, connect_timeout: float) -> dict[str, str]:
+    """The settings of ``suiting_settings``, as this server and this role need them."""
     connection = await asyncpg.connect(url, timeout=connect_timeout)
     try:
-        known = await connection.fetchval(_SQL["knows_lz4"], timeout=connect_timeout)
+        rows = await connection.fetch(_SQL["suiting_settings"], timeout=connect_timeout)
     finally:
         await connection.close(timeout=connect_timeout)
-    return {"default_toast_compression": "lz4"} if known else {}
+    return {row["name"]: row["value"] for row in rows}
 
 
 def tenant_setting(*tenant_ids: UUID) -> str:

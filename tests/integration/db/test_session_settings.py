@@ -1,4 +1,4 @@
-"""Large records are compressed with lz4 where the server was built with it, and stored the same elsewhere."""
+"""What sessions of the service set for large records, and only where the server does not have it so."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ async def test_large_records_are_compressed_with_the_best_that_the_server_knows(
         seqs,
     )
     assert [tuple(row) for row in used] == [(best, best)] * len(rows)
+
+
+async def test_memory_for_a_group_of_records_is_raised_and_never_lowered(
+    database: Database, admin: asyncpg.Connection
+) -> None:
+    name = database.admin_url.rpartition("/")[2]
+    for set_for_the_database, used in (("4MB", "16MB"), ("64MB", "64MB")):
+        await admin.execute(f"ALTER DATABASE {name} SET work_mem = '{set_for_the_database}'")
+        async with await create_pool(database.app_url, min_size=1, max_size=1) as pool:
+            assert await pool.fetchval("SELECT current_setting('work_mem')") == used
