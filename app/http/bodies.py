@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -169,12 +169,12 @@ def _idempotency_key(scope: Scope) -> str | None:
     return keys[0].decode("ascii")
 
 
-def own_size(body: bytes) -> int:
+async def own_size(body: bytes) -> int:
     """Bytes of work that a body which is not compressed needs a place for; small ones need none."""
     return len(body) if len(body) > LARGE_BYTES else 0
 
 
-async def collect(request: Call, limit: int, needs: Callable[[bytes], int] = own_size) -> bytes:
+async def collect(request: Call, limit: int, needs: Callable[[bytes], Awaitable[int]] = own_size) -> bytes:
     """All of the request's body as it came; a large one has its place in work then, until it is answered.
 
     Args:
@@ -197,9 +197,9 @@ async def collect(request: Call, limit: int, needs: Callable[[bytes], int] = own
     try:
         body = await _arrived(request, limit, arrival, deadline)
         exchange.body_read = True
-        size = needs(body)
+        size = await needs(body)
         if size:
-            exchange.place = await room.place(size)
+            exchange.place = await room.work.place(size)
         return body
     finally:
         arrival.leave()
@@ -222,6 +222,7 @@ async def _arrived(request: Call, limit: int, arrival: Arrival, deadline: asynci
 
 async def _take_all(request: Call, limit: int, arrival: Arrival) -> bytes:
     exchange = exchange_in(request.scope)
+    exchange.body_begun = True
     body = bytearray()  # not a list: a body may come in pieces of one byte
     while not exchange.body_over:
         message = await request.receive()

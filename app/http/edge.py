@@ -102,10 +102,11 @@ class _Reply:
         own.extend(header for header in COMMON_HEADERS if header[0] not in names)
         own.append((b"x-request-id", self._exchange.request_id.encode()))
         if not self._exchange.body_read:
-            waiting = 0 if self._exchange.body_over else _unread_bytes(self._scope)
-            self._linger = waiting > SMALL_BODY_BYTES
+            over = self._exchange.body_over
+            self._linger = not over and _unread_bytes(self._scope) > SMALL_BODY_BYTES
+            given_up = self._exchange.body_begun and not over
             # Who waits for 100 Continue may send the body or not: what comes next could be either.
-            if self._linger or self.status == 413 or headers(self._scope, b"expect"):
+            if self._linger or given_up or self.status == 413 or headers(self._scope, b"expect"):
                 own.append((b"connection", b"close"))
         return own
 

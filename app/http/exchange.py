@@ -83,7 +83,16 @@ def _looked_at(probe: asyncio.Task[None]) -> None:
 class Exchange:
     """State of one request; made by the edge, filled by authentication and authorisation."""
 
-    __slots__ = ("body_over", "body_read", "place", "principal", "refusal", "request_id", "services")
+    __slots__ = (
+        "body_begun",
+        "body_over",
+        "body_read",
+        "place",
+        "principal",
+        "refusal",
+        "request_id",
+        "services",
+    )
 
     def __init__(self, services: Services, request_id: str) -> None:
         self.services = services
@@ -91,6 +100,7 @@ class Exchange:
         self.principal: Principal | None = None
         self.refusal: TrailsError | None = None
         self.body_read = False
+        self.body_begun = False
         self.body_over = False
         """Whether no more of it will come, though it may be too large to be read."""
         self.place: Place | None = None

@@ -32,15 +32,29 @@ def inflate(raw: bytes, limit: int) -> bytes:
     return inflating.finish()
 
 
+def inflated_size(raw: bytes, limit: int) -> int:
+    """How many bytes a gzip body holds, found by inflating it and keeping nothing. Raises as ``inflate``."""
+    inflating = _Inflating(limit, keep=False)
+    for start in range(0, len(raw), _SLICE):
+        inflating.take(raw[start : start + _SLICE])
+    inflating.finish()
+    return inflating.size
+
+
 class _Inflating:
     """A body on its way out."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, keep: bool = True) -> None:
+        self._keep = keep
         self._limit = self._room = limit
         self._chunks: list[bytes] = []
         self._members = 0
         self._member = zlib.decompressobj(_GZIP)
         self._begun = False
+
+    @property
+    def size(self) -> int:
+        return self._limit - self._room
 
     def take(self, data: bytes) -> None:
         while data:
@@ -68,5 +82,5 @@ class _Inflating:
         self._room -= len(chunk)
         if self._room < 0:
             raise PayloadTooLargeError(self._limit)
-        if chunk:
+        if self._keep and chunk:
             self._chunks.append(chunk)

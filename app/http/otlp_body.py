@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from litestar.types import Scope
@@ -11,13 +13,16 @@ from litestar.types import Scope
 from app.errors import PayloadTooLargeError, UnsupportedMediaTypeError
 from app.http.bodies import beside, collect, in_thread
 from app.http.exchange import Call, exchange_in, headers
-from app.http.inflate import inflate
-from app.http.room import LARGE_BYTES
+from app.http.inflate import inflate, inflated_size
+from app.http.room import LARGE_BYTES, Room
 
 PROTOBUF: Final = b"application/x-protobuf"
 JSON: Final = b"application/json"
 
 _PARAMETERS: Final = re.compile(rb"[ \t]*(?:;[ \t]*charset=[A-Za-z0-9\"_-]{1,32}[ \t]*)?", re.IGNORECASE)
+
+_MEASURING: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inflate")
+"""Not the thread of the parser: it would wait there for others' bodies, and needs no turn of Python's."""
 
 _R = TypeVar("_R")
 
@@ -37,8 +42,9 @@ def media_type_in(scope: Scope) -> bytes | None:
 async def read_export(request: Call, work: Callable[[bytes, bytes], _R]) -> tuple[bytes, _R]:
     """The encoding, and what ``work`` makes of encoding and body. For a caller who was let in.
 
-    A body that is small, and inflated is small, is worked on at once. Any other is inflated where it is
-    worked on, beside the event loop, so that at most one of a process is inflated and not yet worked on.
+    A body that is small, and inflated is small, is worked on at once. Any other is inflated twice beside the
+    event loop: to see how large it is, and, when it has its place, where it is worked on. So at most one of a
+    process is inflated and not yet worked on; inflating takes a small part of the time of the work.
 
     Raises:
         UnsupportedMediaTypeError: neither protobuf nor JSON, or compressed otherwise than by gzip.
@@ -61,24 +67,24 @@ async def read_export(request: Call, work: Callable[[bytes, bytes], _R]) -> tupl
 async def _zipped(request: Call, limit: int, work: Callable[[bytes], _R]) -> _R:
     plain: bytes | None = None
 
-    def needs(body: bytes) -> int:
+    async def needs(body: bytes) -> int:
         nonlocal plain
         plain = _small(body, limit)
-        return limit if plain is None else 0  # nobody can tell before it is inflated
+        return 0 if plain is not None else await _size(exchange_in(request.scope).services.room, body, limit)
 
     body = await collect(request, limit, needs)
     if plain is not None:
         return work(plain)
+    return await in_thread(lambda: work(inflate(body, limit)))
 
-    def inflated() -> tuple[_R, int]:
-        whole = inflate(body, limit)
-        return work(whole), len(whole)
 
-    result, size = await in_thread(inflated)
-    place = exchange_in(request.scope).place
-    if place is not None:
-        place.shrink(size)
-    return result
+async def _size(room: Room, body: bytes, limit: int) -> int:
+    """Bytes of a body inflated, found beside the event loop: what it keeps place for must be known before."""
+    place = await room.inflating.place(1)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_MEASURING, inflated_size, body, limit)
+    finally:
+        place.leave()
 
 
 def _small(body: bytes, limit: int) -> bytes | None:

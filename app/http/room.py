@@ -5,8 +5,9 @@ A body goes through two rooms, each counted in bytes, and small ones (``LARGE_BY
 - while it **arrives** and waits, it holds the bytes that have come, no more. When the room is full, the body
   that comes most slowly makes way, so that nobody keeps others out by sending a large body and stopping
   before its end;
-- when it is whole it takes a place in **work**, in the order in which they are whole, and keeps it until its
-  request is answered: what is made of a body takes twenty times as much memory as the body.
+- when it is whole it takes a place in **work** as large as it is (inflated), and keeps it until its request
+  is answered: what is made of a body takes twenty times as much memory as the body. Places are given in the
+  order in which bodies are whole, but what fits passes what does not: one large body holds up no small ones.
 
 Who makes way, or finds no place within ``PLACE_SECS``, gets 503 with Retry-After, and sends it again.
 """
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -27,7 +27,7 @@ LARGE_BYTES: Final = 64 * 1024
 ARRIVING_BYTES: Final = 96 * 1024 * 1024
 """Bytes of bodies that arrive or wait for a place."""
 
-WORK_BYTES: Final = 24 * 1024 * 1024
+WORK_BYTES: Final = 32 * 1024 * 1024
 """Bytes of bodies in work, not compressed. A larger body is let in when nothing else is in work."""
 
 PLACE_SECS: Final = 4.0
@@ -36,28 +36,21 @@ PLACE_SECS: Final = 4.0
 BUSY: Final = "too many large bodies at once; send it again a little later"
 
 
-class Room:
-    """The two rooms of one process. For one event loop."""
+class Places:
+    """Places of one kind, ``capacity`` in all. For one event loop."""
 
-    def __init__(self, arriving: int = ARRIVING_BYTES, work: int = WORK_BYTES) -> None:
-        self._arriving = arriving
-        self._arrivals: set[Arrival] = set()
-        self._held = 0
-        self._work = self._free = work
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    def arrival(self, make_way: Callable[[], None]) -> Arrival:
-        """A body that begins to arrive; ``make_way`` is called when it has to give up for others."""
-        return Arrival(self, make_way)
+    def __init__(self, capacity: int) -> None:
+        self._capacity = self._free = capacity
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     async def place(self, size: int) -> Place:
-        """Waits for a place in work for a body of so many bytes.
+        """Waits for a place of so many.
 
         Raises:
             UnavailableError: there was none in time.
         """
-        size = min(size, self._work)
-        if self._waiting or size > self._free:
+        size = min(size, self._capacity)
+        if size > self._free:
             await self._wait(size)
         else:
             self._free -= size
@@ -70,23 +63,56 @@ class Room:
             async with asyncio.timeout(PLACE_SECS):
                 await turn
         except BaseException as error:
-            # Given up, or let in at the same moment; whoever is next may need less.
+            # Given up, or let in at the same moment.
             self.give_back(0 if turn.cancelled() else size)
             if isinstance(error, TimeoutError):
                 raise UnavailableError(BUSY) from None
             raise
 
     def give_back(self, size: int) -> None:
-        """Frees so many bytes of work, and lets in who comes next."""
+        """Frees so many, and lets in who fits."""
         self._free += size
-        while self._waiting:
-            needed, turn = self._waiting[0]
-            if not turn.done():
-                if needed > self._free:
-                    return
+        waiting, self._waiting = self._waiting, []
+        for needed, turn in waiting:
+            if turn.done():
+                continue
+            if needed > self._free:
+                self._waiting.append((needed, turn))
+            else:
                 self._free -= needed
                 turn.set_result(None)
-            self._waiting.popleft()
+
+
+class Place:
+    """A place that is held."""
+
+    __slots__ = ("_places", "_size")
+
+    def __init__(self, places: Places, size: int) -> None:
+        self._places = places
+        self._size = size
+
+    def leave(self) -> None:
+        """Gives it back, once."""
+        size, self._size = self._size, 0
+        self._places.give_back(size)
+
+
+class Room:
+    """What one process has for large bodies. For one event loop."""
+
+    def __init__(self, arriving: int = ARRIVING_BYTES, work: int = WORK_BYTES) -> None:
+        self.work = Places(work)
+        """Bytes of bodies in work."""
+        self.inflating = Places(1)
+        """Bodies that are inflated to see how large they are."""
+        self._arriving = arriving
+        self._arrivals: set[Arrival] = set()
+        self._held = 0
+
+    def arrival(self, make_way: Callable[[], None]) -> Arrival:
+        """A body that begins to arrive; ``make_way`` is called when it has to give up for others."""
+        return Arrival(self, make_way)
 
     def hold(self, arrival: Arrival, size: int) -> None:
         """Counts the bytes of one that arrives; when they are too many, the slowest make way."""
@@ -137,23 +163,3 @@ class Arrival:
     def leave(self) -> None:
         """It is in work, or given up."""
         self._room.release(self)
-
-
-class Place:
-    """A place in work."""
-
-    __slots__ = ("_room", "_size")
-
-    def __init__(self, room: Room, size: int) -> None:
-        self._room = room
-        self._size = size
-
-    def shrink(self, size: int) -> None:
-        """Keeps so many bytes of it, when it turned out smaller."""
-        if size < self._size:
-            freed, self._size = self._size - size, size
-            self._room.give_back(freed)
-
-    def leave(self) -> None:
-        """The request is answered."""
-        self.shrink(0)

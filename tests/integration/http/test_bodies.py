@@ -7,9 +7,19 @@ import socket
 
 import pytest
 
+from app.http import bodies, edge
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running
-from tests.integration.http.wire import SECS, WireReply, chunked, post_routes, request, send
+from tests.integration.http.wire import (
+    SECS,
+    WireReply,
+    chunked,
+    converse,
+    post_routes,
+    read_reply,
+    request,
+    send,
+)
 
 LIMIT = 4 * 1024 * 1024
 JSON = "Content-Type: application/json"
@@ -105,6 +115,68 @@ def test_h01_a_sender_that_stops_early_leaves_the_service_well(service: Running,
     with socket.create_connection(("127.0.0.1", service.port), timeout=SECS) as connection:
         connection.sendall(head.encode())
     assert Client(service.url).get("/healthz").status == 200
+
+
+def expecting(token: str, length: int) -> bytes:
+    """The head of a request whose sender waits for 100 Continue."""
+    return (
+        f"POST /v1/agents HTTP/1.1\r\nHost: x\r\n{JSON}\r\n{token}\r\n"
+        f"Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def test_h01_a_sender_that_asks_first_is_told_to_go_on(service: Running, token: str) -> None:
+    body = b'{"agent_id":"mailer","policy":null}'
+    with (
+        socket.create_connection(("127.0.0.1", service.port), timeout=SECS) as connection,
+        connection.makefile("rb") as stream,
+    ):
+        connection.sendall(expecting(token, len(body)))
+        first = read_reply(stream)
+        assert first is not None
+        assert first.status == 100
+        connection.sendall(body)
+        second = read_reply(stream)
+        assert second is not None
+        assert (second.status, second.closed) == (200, False)
+
+
+@pytest.mark.parametrize("length", [10, LIMIT, LIMIT + 1, 10 * LIMIT])
+@pytest.mark.parametrize("known", [True, False])
+def test_h01_a_sender_that_asks_first_is_refused_once_and_for_all(
+    service: Running, token: str, length: int, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "LINGER_SECS", 0.1)
+    if known and length <= LIMIT:
+        return  # it would be let in
+    head = expecting(token if known else "Authorization: Bearer no", length)
+    [reply] = converse(service.port, head, end=False)
+    assert reply.status == (413 if known else 401)
+    assert reply.closed, "what comes next could be the body or another request"
+
+
+@pytest.mark.parametrize("framing", ["Transfer-Encoding: chunked", "Content-Length: 1000"])
+def test_h31_a_body_that_never_ends_is_given_up_and_the_connection_closed(
+    service: Running, token: str, framing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_SECS", 0.2)
+    monkeypatch.setattr(edge, "LINGER_SECS", 0.1)
+    head = f"POST /v1/agents HTTP/1.1\r\nHost: x\r\n{JSON}\r\n{token}\r\n{framing}\r\n\r\n"
+    piece = b"1\r\n \r\n" if "chunked" in framing else b" "
+    [reply] = converse(service.port, head.encode(), *[piece] * 50)
+    problem(reply, 400, "bad_request")
+    assert "did not arrive" in reply.json["error"]
+    assert reply.closed
+
+
+def test_h01_a_body_in_chunks_of_one_byte_is_read(service: Running, token: str) -> None:
+    body = b'{"agent_id":"mailer","policy":null}' + b" " * 100_000
+    pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    stream = (pieces[at : at + 4096] for at in range(0, len(pieces), 4096))
+    reply = request(
+        service.port, "POST", "/v1/agents", JSON, token, "Transfer-Encoding: chunked", body=stream
+    )
+    assert reply.status == 200
 
 
 def test_h01_the_limit_is_a_setting(service: Running) -> None:

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from app.errors import BadRequestError, PayloadTooLargeError
-from app.http.inflate import MAX_MEMBERS, inflate
+from app.http.inflate import MAX_MEMBERS, inflate, inflated_size
 
 MIB = 1024 * 1024
 BOMB = gzip.compress(bytes(64 * MIB), 9)
@@ -31,13 +31,15 @@ def test_what_is_within_the_limit_comes_out_as_it_went_in(size: int, members: in
     step = size // members + 1
     sent = b"".join(gzip.compress(plain[n * step : (n + 1) * step]) for n in range(members))
     assert inflate(sent, 1_000) == plain
+    assert inflated_size(sent, 1_000) == size
 
 
 @pytest.mark.parametrize("split", [0, 1, 500, 1_000, 1_001])
 def test_one_byte_above_the_limit_is_too_much(split: int) -> None:
     plain = bytes(n % 251 for n in range(1_001))
-    with pytest.raises(PayloadTooLargeError):
-        inflate(gzip.compress(plain[:split]) + gzip.compress(plain[split:]), 1_000)
+    for work in (inflate, inflated_size):
+        with pytest.raises(PayloadTooLargeError):
+            work(gzip.compress(plain[:split]) + gzip.compress(plain[split:]), 1_000)
 
 
 def test_members_that_straddle_what_is_taken_at_a_time_are_read() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.errors import UnavailableError
 from app.http import room as rooms
-from app.http.room import Place, Room
+from app.http.room import Place, Places
 
 
 async def settle() -> None:
@@ -17,41 +17,48 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def ask(room: Room, size: int) -> asyncio.Task[Place]:
+def ask(room: Places, size: int) -> asyncio.Task[Place]:
     return asyncio.create_task(room.place(size))
 
 
 async def test_no_more_is_let_in_than_there_is_room_for() -> None:
-    room = Room(work=10)
-    first, second, third = ask(room, 6), ask(room, 6), ask(room, 1)
+    room = Places(10)
+    first, second, third = ask(room, 6), ask(room, 6), ask(room, 5)
     await settle()
     assert first.done()
     assert not second.done()
-    assert not third.done(), "nobody is let in before who came before"
     (await first).leave()
     await settle()
     assert second.done()
-    assert third.done()
+    assert not third.done(), "who came first gets in first"
+    (await second).leave()
+    await third
 
 
-async def test_what_a_place_turns_out_not_to_need_is_free() -> None:
-    room = Room(work=10)
-    first, second = ask(room, 10), ask(room, 7)
+async def test_what_fits_passes_what_does_not() -> None:
+    room = Places(10)
+    first, large, small = ask(room, 6), ask(room, 10), ask(room, 4)
     await settle()
-    place = await first
-    place.shrink(3)
-    place.shrink(8)  # it never grows
-    await settle()
-    assert second.done()
+    assert small.done()
+    assert not large.done()
+    (await first).leave()
+    (await small).leave()
+    await large
+
+
+async def test_leaving_twice_gives_back_once() -> None:
+    room = Places(10)
+    place, _ = await room.place(5), await room.place(5)
     place.leave()
     place.leave()
-    late = ask(room, 4)
+    late = ask(room, 6)
     await settle()
-    assert not late.done(), "leaving twice gives back once"
+    assert not late.done()
+    late.cancel()
 
 
 async def test_a_body_larger_than_the_room_is_let_in_alone() -> None:
-    room = Room(work=10)
+    room = Places(10)
     first, second = ask(room, 100), ask(room, 1)
     await settle()
     assert first.done()
@@ -61,7 +68,7 @@ async def test_a_body_larger_than_the_room_is_let_in_alone() -> None:
 
 
 async def test_who_finds_no_place_in_time_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = Room(work=10)
+    room = Places(10)
     place = await room.place(6)
     monkeypatch.setattr(rooms, "PLACE_SECS", 0.01)
     large = ask(room, 10)
@@ -76,7 +83,7 @@ async def test_who_finds_no_place_in_time_holds_up_nobody(monkeypatch: pytest.Mo
 
 
 async def test_who_leaves_the_queue_leaves_no_trace() -> None:
-    room = Room(work=10)
+    room = Places(10)
     place = await room.place(10)
     waiting = [ask(room, 10) for _ in range(3)]
     await settle()
