@@ -50,7 +50,7 @@ socket, asyncio or database in it, and none of the modules that do I/O."""
 
 MESSAGES = {
     "google.protobuf.message",
-    "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
+    "opentelemetry.proto.trace.v1.trace_pb2",
 }
 """What pure code may import of protobuf: classes of messages and the error of reading one. They compute on
 bytes in memory and do no I/O; no other module of these packages belongs here."""
