@@ -1,7 +1,8 @@
 """The assembled tree and the views say the same of whatever was sent, by whichever agents, in any order.
 
 Fragments are posted behind the HTTP routes, so that nodes come malformed, too, and cycles run across
-fragments; guarded actions add nodes of their own, and agents post under their ids.
+fragments; guarded actions add nodes of their own, and agents post under their ids. Which calls are seen from
+both ends is worked out here a second time, from the tree and the rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from app.ledger.post import Entry
 from app.ledger.sessions import EVER, FIRST
 from app.principal import Permission
 from app.trace.node import action_node_id
-from app.trace.tree import GUARD_KINDS, Sending, Source, TreeNode, assemble, sendings_of
+from app.trace.tree import GUARD_KINDS, Sending, Source, Tree, TreeNode, assemble, sendings_of
+from db.ledger import TrailRow
 from db.pool import create_pool
 from db.schema import DEFAULT_TENANT_ID
 from tests.support.ledgers import MASTER_KEY, Caller, SetClock
@@ -34,6 +36,9 @@ from tests.support.postgres import Database
 
 NODES = """SELECT log_uuid, node_id, parent_id, node_type, name, status, started_at, seq, hash, agent_id
              FROM trails.trace_nodes WHERE session_id = $1"""
+CALLS = "SELECT log_uuid, node_id FROM trails.tool_calls WHERE session_id = $1"
+FAILED = "SELECT log_uuid, node_id FROM trails.failed_tool_calls WHERE session_id = $1"
+COUNTS = "SELECT tool_calls, failed_tool_calls FROM trails.sessions WHERE session_id = $1"
 PATHS = """SELECT log_uuid, node_id, depth, orphan, cyclic, sendings
              FROM trails.session_paths WHERE session_id = $1"""
 
@@ -42,15 +47,16 @@ times = st.sampled_from(
     ["2026-01-01T00:00:01Z", "2026-01-01T01:00:00.1234567+01:00", "2026-02-30T00:00:00Z", "now", 7, None]
 )
 nanos = st.sampled_from(["1767225601000001999", 1767225601000001999, "0", "-1", "x", "9" * 21, True, None])
+marks = st.integers(0, 4) | st.sampled_from(["action", "ACTION", "x", True, None])
 metadatas = st.none() | st.fixed_dictionaries(
-    {}, optional={"timestamp": times, "start_time_unix_nano": nanos, "nested_in": st.just("x")}
+    {}, optional={"timestamp": times, "start_time_unix_nano": nanos, "nested_in": marks}
 )
 nodes = st.fixed_dictionaries(
     {
         "number": ids,
         "parent": st.none() | st.integers(0, 8) | st.just("action"),
-        "node_type": st.sampled_from(["TOOL_CALL", "PLANNING", "AGENT"]),
-        "name": st.sampled_from(["a", "b", "ü\\n"]),
+        "node_type": st.sampled_from(["TOOL_CALL", "TOOL_CALL", "PLANNING", "AGENT"]),
+        "name": st.sampled_from(["a", "a", "search", "ü\\n"]),
         "outputs": st.sampled_from(
             [None, {}, {"status": "failed"}, {"status": "success"}, {"status": 5}, "text"]
         ),
@@ -62,14 +68,18 @@ nodes = st.fixed_dictionaries(
 fragments = st.lists(
     nodes, min_size=1, max_size=5, unique_by=lambda one: one["as_action"] or one["number"] + 2
 )
+posters = st.sampled_from(["agent-0", "agent-1", "exporter", "exporter", "other key"])
+"""Who posts; the first two are the agents themselves."""
+
+posts = st.fixed_dictionaries({"nodes": fragments, "actor": posters})
 steps = st.lists(
-    st.tuples(st.just("post"), st.integers(0, 1), fragments)
+    st.tuples(st.just("post"), st.integers(0, 1), posts)
     | st.tuples(
         st.just("act"), st.integers(0, 1), st.sampled_from(["denied", "success", "failure", "unknown"])
     )
     | st.tuples(st.just("again"), st.integers(0, 1), st.sampled_from(["success", "failure"])),
     min_size=1,
-    max_size=8,
+    max_size=14,
 )
 
 
@@ -125,10 +135,10 @@ class Scene:
             if how == "unknown":
                 self.unknown[side] = decision.action_id
 
-    async def _post(self, agent: Caller, side: int, drawn: list[Any]) -> None:
-        tree = [self._node(side, one) for one in drawn]
+    async def _post(self, agent: Caller, side: int, drawn: dict[str, Any]) -> None:
+        tree = [self._node(side, one) for one in drawn["nodes"]]
         payload = {"session_id": str(self.session), "total_nodes": len(tree), "trace_tree": tree}
-        entry = Entry(Draft(kind=TRACE, payload=payload, actor=agent.agent))
+        entry = Entry(Draft(kind=TRACE, payload=payload, actor=drawn["actor"]))
         [receipt] = await agent.ledger.post(agent.may(Permission.POST), [entry])
         assert not isinstance(receipt, Exception), receipt
 
@@ -140,23 +150,27 @@ class Scene:
         if isinstance(parent, int):
             parent = str(UUID(int=parent + (0xAB << 100)))
         made = {name: one[name] for name in ("node_type", "name", "outputs", "metadata")}
+        if made["metadata"] is not None and "nested_in" in made["metadata"]:
+            made["metadata"] = {
+                **made["metadata"],
+                "nested_in": _mark(made["metadata"]["nested_in"], of_action),
+            }
         return {
             **made,
             "node_id": node_id.upper() if one["upper"] else node_id,
             "parent_id": of_action if parent == "action" else parent,
         }
 
+    async def rows(self) -> list[TrailRow]:
+        """The session's records."""
+        return await db.sessions.rows(
+            self.bench.pool, DEFAULT_TENANT_ID, self.session, after=FIRST, upto=EVER
+        )
+
     async def sendings(self) -> list[Sending]:
         """All sendings, read from the rows."""
-        found = await db.sessions.rows(
-            self.bench.pool,
-            DEFAULT_TENANT_ID,
-            self.session,
-            after=FIRST,
-            upto=EVER,
-        )
         sendings = []
-        for row in found:
+        for row in await self.rows():
             source = Source(
                 log_uuid=row.log_uuid,
                 agent_id=row.agent_id,
@@ -198,6 +212,56 @@ async def compare(bench: Bench, history: list[Any]) -> None:
     paths = [tuple(row) for row in await bench.admin.fetch(PATHS, scene.session)]
     placed = [(*one.shown.key, one.depth, one.orphan, one.cyclic, one.sendings) for one in tree.nodes]
     assert sorted(placed, key=repr) == sorted(paths, key=repr)
+    await compare_calls(scene, calls_of(tree, await scene.rows()))
+
+
+async def compare_calls(scene: Scene, calls: list[TreeNode]) -> None:
+    """All that count calls count these."""
+    admin = scene.bench.admin
+    failed = [one for one in calls if one.shown.status == "failed"]
+    for query, expected in ((CALLS, calls), (FAILED, failed)):
+        found = [tuple(row) for row in await admin.fetch(query, scene.session)]
+        assert sorted(found, key=repr) == sorted((one.shown.key for one in expected), key=repr)
+    counts = len(calls), len(failed)
+    [session] = await admin.fetch(COUNTS, scene.session) or [(0, 0)]
+    assert tuple(session) == counts
+    for entry in await db.sessions.entries(scene.bench.pool, DEFAULT_TENANT_ID, [scene.session]):
+        assert (entry.tool_calls, entry.failed_tool_calls) == counts
+
+
+def calls_of(tree: Tree, rows: list[TrailRow]) -> list[TreeNode]:
+    """The calls of a session without those that are the inner end of another one."""
+    records = {(row.log_uuid, row.seq): row for row in rows}
+    calls = [one for one in tree.nodes if one.shown.node_type == "TOOL_CALL"]
+    return [one for one in calls if not any(_is_inner_of(one.shown, other.shown, records) for other in calls)]
+
+
+def _is_inner_of(inner: Sending, outer: Sending, records: dict[tuple[UUID, int], TrailRow]) -> bool:
+    of_inner, of_outer = (records[one.source.log_uuid, one.source.seq] for one in (inner, outer))
+    metadata = json.loads(of_inner.signed_text)["payload"]["trace_tree"][inner.position].get("metadata")
+    mark = metadata.get("nested_in") if isinstance(metadata, dict) else None
+    if not isinstance(mark, str) or mark.lower() != outer.node_id or outer.node_id == inner.node_id:
+        return False
+    one_poster = of_inner.actor == of_outer.actor and of_inner.actor not in {
+        of_inner.agent_id,
+        of_outer.agent_id,
+    }
+    return (
+        inner.name == outer.name
+        and (inner.source.log_uuid == outer.source.log_uuid or one_poster)
+        and inner.status in {None, "success", outer.status}
+    )
+
+
+def _mark(drawn: Any, of_action: str) -> Any:
+    """What ``nested_in`` says: a number is that of a node."""
+    if drawn in {"action", "ACTION"}:
+        return of_action if drawn == "action" else of_action.upper()
+    return (
+        drawn
+        if isinstance(drawn, bool) or not isinstance(drawn, int)
+        else str(UUID(int=drawn + (0xAB << 100)))
+    )
 
 
 def as_in_trace_nodes(one: TreeNode) -> tuple[Any, ...]:

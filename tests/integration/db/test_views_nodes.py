@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,7 +11,7 @@ import pytest
 
 import db.ledger
 from app.trace.node import action_node_id
-from db.pool import Pool, tenant_transaction
+from db.pool import Connection, Pool, tenant_transaction
 from tests.support.rows import EPOCH, NOW, Maker, started_chain
 from tests.support.view_rows import SESSION, Json, by, fragment, names, node, node_id, send, view
 
@@ -124,20 +123,6 @@ async def test_an_outcome_that_knows_replaces_the_unknown_one(pool: Pool, tenant
         [row] = await view(pool, tenant, "tool_calls")
         assert row["status"] == status
     assert names(await view(pool, tenant, "failed_tool_calls")) == ["mail"]
-
-
-async def test_a_call_seen_from_both_ends_counts_once(pool: Pool, tenant: UUID, maker: Maker) -> None:
-    await send(
-        pool,
-        maker,
-        node("client", status="failed", metadata={"nested_in": None}),
-        node("server", "client", status="failed", metadata={"nested_in": node_id("client")}),
-    )
-    assert names(await view(pool, tenant, "trace_nodes")) == ["client", "server"]
-    assert names(await view(pool, tenant, "tool_calls")) == ["client"]
-    assert names(await view(pool, tenant, "failed_tool_calls")) == ["client"]
-    [session] = await view(pool, tenant, "sessions")
-    assert (session["nodes"], session["tool_calls"], session["failed_tool_calls"]) == (2, 1, 1)
 
 
 async def test_the_classic_query_and_the_view_agree_where_nothing_was_sent_again(
@@ -449,7 +434,7 @@ async def test_of_two_times_of_the_sender_the_later_one_is_the_correction(
 # --- plans ----------------------------------------------------------------------------------------------
 
 
-async def plan(connection: asyncpg.Connection, query: str, *arguments: Any) -> str:
+async def plan(connection: Connection, query: str, *arguments: Any) -> str:
     return "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN (VERBOSE) {query}", *arguments))
 
 
@@ -484,27 +469,3 @@ async def test_p27_failed_tool_calls_reads_the_partial_index_and_there_is_no_gin
             found = await plan(connection, query)
         assert index in found, f"{query}\n{found}"
         assert "_v1()" not in found.replace("instant_v1(", ""), f"a function is not inlined: {found}"
-
-
-async def test_what_replaces_a_node_is_asked_once_a_record_and_not_for_each_node(
-    pool: Pool, tenant: UUID, maker: Maker
-) -> None:
-    """A fragment of 10,000 nodes would be read 10,000 times, which no smaller test would notice."""
-    await send(pool, maker, *(node(f"n{place}", status="success") for place in range(50)))
-    await send(pool, maker, *(node(f"n{place}", status="success") for place in range(50)))
-    for name in ("trace_nodes", "tool_calls", "failed_tool_calls"):
-        for columns, asked in (("status", 1), ("*", 3)):  # the count of sendings is two more, for whom asks
-            async with tenant_transaction(pool, tenant) as connection:
-                lines = await connection.fetch(
-                    f"EXPLAIN (ANALYZE, TIMING OFF) SELECT {columns} FROM trails.{name}"
-                )
-            aggregates = [row[0] for row in lines if "Aggregate" in row[0]]
-            assert len(aggregates) == asked
-            loops = [int(found[1]) for line in aggregates if (found := re.search(r"loops=(\d+)\)", line))]
-            assert all(count <= 5 for count in loops), aggregates  # there are five records
-        async with tenant_transaction(pool, tenant) as connection:
-            shape = await plan(connection, f"SELECT * FROM trails.{name}")
-        # Not by the luck of this plan: the nodes cannot be had before what replaces them is known.
-        call = re.search(r"jsonb_path_query\(t\.trace_data, [^,\n]*::jsonpath, (.*)", shape)
-        assert call is not None
-        assert not call[1].startswith("'{}'"), shape
