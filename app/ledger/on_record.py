@@ -107,7 +107,7 @@ class SpanReader:
         wanted = _by_place(await db.spans.ends(self._pool, keys.tenant_id, _columns(spans), sight))
 
         def pick(row: TrailRow, record: VerifiedRecord) -> list[tuple[SpanKey, End]]:
-            nodes = _nodes(record, wanted[row.log_uuid, row.seq]) if _is_seen(row, sight) else ()
+            nodes = _nodes(record, wanted[row.log_uuid, row.seq])
             return [(key, end_of(node)) for key, node in nodes]
 
         found: dict[SpanKey, End] = {}
@@ -129,7 +129,7 @@ class SpanReader:
 
         def pick(row: TrailRow, record: VerifiedRecord) -> list[Call]:
             session = record.payload.get("session_id")
-            if record.kind != TRACE or not _is_seen(row, sight) or not isinstance(session, str):
+            if record.kind != TRACE or not isinstance(session, str):
                 return []
             nodes = keyed_nodes(record.payload)
             return [Call(row.agent_id, session, node) for _, node in nodes if is_wanted(node)]
@@ -200,11 +200,6 @@ def _seq(place: _Place) -> int:
 def _nodes(record: VerifiedRecord, wanted: set[SpanKey]) -> Iterator[tuple[SpanKey, JsonObject]]:
     nodes = keyed_nodes(record.payload) if record.kind == TRACE else ()
     return ((key, node) for key, node in nodes if key in wanted)
-
-
-def _is_seen(row: TrailRow, sight: Sight) -> bool:
-    """Whether a record, of a verified row, is within sight, as the statements ask for it."""
-    return row.log_uuid == sight.log_uuid or row.actor == sight.actor != row.agent_id
 
 
 def _untrue(place: _Place, span: SpanKey, *, is_there: bool) -> QuarantinedError:

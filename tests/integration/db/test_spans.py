@@ -71,7 +71,7 @@ async def test_records_are_read_in_parts_of_bounded_size(
     await db.ledger.append(pool, rows)
     places = [(row.log_uuid, row.seq) for row in rows]
     gone = [(uuid4(), 1), (maker.log_uuid, 99)]
-    asked = [gone[0], *places[:3], gone[1], *places[3:], (uuid4(), 2)]
+    asked = [*gone, *places[:3], (uuid4(), 2), *places[3:], (uuid4(), 3)]
 
     async def parts() -> list[list[int]]:
         index = {place: number for number, place in enumerate(places)}

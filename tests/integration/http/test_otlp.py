@@ -401,21 +401,38 @@ async def test_calls_of_other_tools_across_requests_count_each(operator: Client,
     assert await admin.fetchval("SELECT count(*) FROM trails.tool_calls") == 3
 
 
+@pytest.mark.parametrize("name", ["mallory", "operator"])
 @pytest.mark.parametrize("sender", ["token", "exporter"])
 @pytest.mark.parametrize("first", ["inner", "outer"])
 async def test_no_agents_call_becomes_the_inner_end_of_another_agents(
-    operator: Client, admin: Admin, first: str, sender: str
+    operator: Client, admin: Admin, first: str, sender: str, name: str
 ) -> None:
-    """A call that fails under what another agent's token claims to be its outer end."""
-    mallory = operator.create("mallory", None)
+    """A call that fails under what another agent's token claims to be its outer end.
+
+    That agent may bear the name of the key that the operator's exporter posts with.
+    """
+    mallory = operator.create(name, None)
     poster = operator.create("victim", None) if sender == "token" else operator
     outer = tool("pay", code=2)
     inner = tool("pay", outer, code=2, attributes={"gen_ai.agent.id": "victim"})
     deliveries = [(poster, inner), (mallory, outer)]
     for client, span in deliveries if first == "inner" else deliveries[::-1]:
         post(client, protobuf(span))
-    assert await marks(admin) == {"mallory": None, "victim": None}
-    assert len(records(operator, "victim")) == len(records(operator, "mallory")) == 1
+    assert await marks(admin) == {name: None, "victim": None}
+    assert len(records(operator, "victim")) == len(records(operator, name)) == 1
+    assert await admin.fetchval("SELECT count(*) FROM trails.failed_tool_calls") == 2
+
+
+@pytest.mark.parametrize("first", ["inner", "outer"])
+async def test_what_an_agent_posted_itself_is_no_inner_end_of_what_an_exporter_posted_of_another(
+    operator: Client, admin: Admin, first: str
+) -> None:
+    outer = tool("pay", code=2, attributes={"service.name": "client"})
+    deliveries = [(operator.create("victim", None), tool("pay", outer, code=2)), (operator, outer)]
+    for client, span in deliveries if first == "inner" else deliveries[::-1]:
+        post(client, protobuf(span))
+    assert await marks(admin) == {"client": None, "victim": None}
+    assert len(records(operator, "victim")) == 1
     assert await admin.fetchval("SELECT count(*) FROM trails.failed_tool_calls") == 2
 
 
