@@ -26,7 +26,7 @@ from app.errors import (
     UnsupportedMediaTypeError,
 )
 from app.http.exchange import Call, exchange_in, headers
-from app.http.room import BUSY, LARGE_BYTES, Arrival
+from app.http.room import BUSY, LARGE_BYTES, Arrival, Place
 from app.ledger.idempotency import Stamp, stamp
 from app.principal import Grant
 
@@ -116,16 +116,23 @@ async def in_thread(work: Callable[[], _R]) -> _R:
 
 
 def _uncollected(work: Callable[[], _R]) -> _R:
-    """Does ``work`` without looking for garbage cycles.
+    """Does ``work`` without looking for garbage cycles, and has nobody look at what it made.
 
-    A large body makes a million objects and no cycle; each look at them would stop all threads for up to a
-    quarter of a second, half a dozen times.
+    A large body makes a million objects and no cycle; each look at them stops all threads for up to half a
+    second, a dozen times until it is answered. ``take_leave`` thaws what is frozen here.
     """
     gc.disable()
     try:
         return work()
     finally:
+        gc.freeze()
         gc.enable()
+
+
+def take_leave(place: Place) -> None:
+    """The request of a large body is answered: its place is free, and its objects are as any others."""
+    place.leave()
+    gc.unfreeze()
 
 
 def parse_object(raw: bytes, max_values: int) -> Parsed:

@@ -19,6 +19,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, LifeSpanScope, Message, Receive, Scope, Send
 
 from app.http.auth import prepare
+from app.http.bodies import take_leave
 from app.http.exchange import Exchange, Services, attach, headers
 from app.http.problems import MEDIA_TYPE, problem_of
 from app.http.target import check_path, parse_query
@@ -67,7 +68,7 @@ class Edge:
             await _answer_with_problem(reply, error, exchange.request_id)
         finally:
             if exchange.place is not None:
-                exchange.place.leave()
+                take_leave(exchange.place)
             if self.services.settings.log_requests:
                 template = scope.get("path_template") or "(no route)"
                 log_request(scope["method"], template, reply.status, time.perf_counter() - started)

@@ -140,8 +140,12 @@ async def test_a_body_that_is_given_up_leaves_the_room() -> None:
 
 
 async def test_the_garbage_collector_rests_while_a_large_body_is_worked_on_and_no_longer() -> None:
+    frozen = gc.get_freeze_count()
     assert await bodies.in_thread(gc.isenabled) is False
     assert gc.isenabled()
+    assert gc.get_freeze_count() > frozen
+    bodies.take_leave(await Room().work.place(1))
+    assert gc.get_freeze_count() == 0
     with pytest.raises(ZeroDivisionError):
         await bodies.in_thread(lambda: 1 // 0)
     assert gc.isenabled()
