@@ -74,6 +74,11 @@ async def is_suspended(source: Pool | Connection, tenant_id: UUID) -> bool:
         return bool(await connection.fetchval(_SQL["suspended"], tenant_id))
 
 
+async def server_time(connection: Connection) -> datetime:
+    """The database's time, aware."""
+    return await connection.fetchval(_SQL["server_time"])  # type: ignore[no-any-return]  # a timestamptz
+
+
 async def suspend(source: Pool | Connection, tenant_id: UUID, at: datetime, *, suspended: bool) -> None:
     """Suspends a tenant, or lets it go on."""
     async with for_tenant(source, tenant_id) as connection:

@@ -10,12 +10,14 @@ from uuid import UUID
 
 import click
 
+from app.cli.exits import FAILED, complain
 from app.cli.listing import expiry, json_option, print_rows, tenant_option, until_option
 from app.cli.local import ACTOR, local_ledger, settings_here
 from app.ledger.administration import NewKey, told, told_row
+from app.ledger.keystore import FRESH_SECS, SETTLE_SECS
 from app.principal import Grant, Permission, Principal, Role, grant
 
-_HELP: Final = """Issue, list and revoke API keys.
+_HELP: Final = """Issue, list and revoke API keys; rotate a tenant's signing key.
 
 A key acts for one tenant in one role: operator (everything in the tenant), auditor (read, verify, export),
 writer (post traces and events for any agent), agent (its own agent alone). It is shown once; the database
@@ -28,6 +30,7 @@ Examples:
   trails key issue --role agent --agent scout --name laptop --expires 90d
   trails key list
   trails key revoke 9f86d081884c7d65
+  trails key rotate-signing --tenant acme
 """
 
 _COLUMNS: Final = (
@@ -103,6 +106,47 @@ def revoke(*, key_id: str, tenant: str, as_json: bool) -> None:
             return told_row(await ledger.administration.revoke_key(asking, key_id))
 
     print_rows("keys", _COLUMNS, [asyncio.run(run())], as_json=as_json)
+
+
+@command.command("rotate-signing", short_help="Give a tenant a new signing key.")
+@tenant_option
+@click.option(
+    "--at-once/--lazily", default=True, help="Hand every chain over now, or each at its next record."
+)
+@json_option
+def rotate_signing(*, tenant: str, at_once: bool, as_json: bool) -> None:
+    """Give a tenant a new signing key.
+
+    A record that the old key signs hands each chain over; from the next record on the new one signs. What the
+    old one signed verifies for ever. Chains that are handed over lazily accept the old key until their next
+    record: after a theft hand over at once.
+    """
+    public, handed, problems = asyncio.run(_rotate(tenant, at_once=at_once))
+    if as_json:
+        click.echo(json.dumps({"public_key": public, "handed_over": handed, "problems": problems}))
+    else:
+        click.echo(f"public key   {public}")
+        click.echo(f"handed over  {handed} chain{'' if handed == 1 else 's'}")
+    for agent_id, problem in problems.items():
+        complain(f"{agent_id}: {problem}")
+    if problems:
+        raise click.exceptions.Exit(FAILED)
+
+
+async def _rotate(tenant: str, *, at_once: bool) -> tuple[str, int, dict[str, str]]:
+    problems: dict[str, str] = {}
+    handed = 0
+    async with local_ledger(settings_here()) as ledger:
+        tenant_id = await ledger.tenant_id(tenant)
+        public = await ledger.administration.rotate_signing(tenant_id, ACTOR)
+        if at_once:
+            await asyncio.sleep(SETTLE_SECS + FRESH_SECS)  # by then every server knows the key
+            async for one in ledger.administration.hand_over(tenant_id):
+                if one.problem is None:
+                    handed += 1
+                else:
+                    problems[one.agent_id] = one.problem
+    return public, handed, problems
 
 
 def _grant(tenant_id: UUID, permission: Permission) -> Grant:

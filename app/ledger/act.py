@@ -12,10 +12,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from app.chain.link import seal_all
+from app.chain.link import seal, seal_all
+from app.chain.record import KEY_ROTATED, Draft
 from app.errors import (
     ConflictError,
     ForbiddenError,
+    KeyMaterialError,
     MirrorError,
     NotFoundError,
     StaleChainError,
@@ -32,6 +34,7 @@ from app.ledger.replay import Done, recall
 from db.errors import DuplicateKeyError
 
 if TYPE_CHECKING:
+    from app.chain.keys import SigningKey
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
     from app.ledger.keystore import Keystore, TenantKeys
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS = 50
 """Times an act is decided anew when other processes keep being faster, before 503 asks to try later."""
+
+ROTATION = "rotation"
+"""Actor of the record that hands a chain over to another key."""
 
 _BACKOFF_SECS = 0.002
 
@@ -97,7 +103,9 @@ class Actor:
         raise outrun()
 
     async def ready(self, chain: Chain, keys: TenantKeys) -> None:
-        """Makes sure that the chain was verified to its end once; the caller has it exclusively.
+        """Makes sure that the chain was verified to its end once, and that the newest key signs from now on.
+
+        The caller has it exclusively.
 
         Raises:
             QuarantinedError: the chain does not verify, now or since before.
@@ -105,12 +113,41 @@ class Actor:
         chain.require_sound()
         if not chain.opened:
             await self._open(chain, keys)
+        if keys.is_retired(chain.key_in_force):
+            await self._renew_key(chain, keys)
+
+    async def signing_key(self, chain: Chain, keys: TenantKeys) -> SigningKey:
+        """The key that signs the chain's next record; one that is new to this process is asked for.
+
+        Raises:
+            KeyMaterialError: the tenant does not have the key that the chain's records put in force.
+        """
+        try:
+            return keys.signing(chain.key_in_force)
+        except KeyMaterialError:
+            self._keystore.forget(keys.tenant_id)
+            return (await self._keystore.of(keys.tenant_id)).signing(chain.key_in_force)
 
     async def read_on(self, chain: Chain, keys: TenantKeys, attempt: int) -> None:
         """After an append that came too late: reads what another process wrote; ``attempt`` counts from 0."""
         if not await catch_up(self._pool, chain, keys):
             await confirm_head(self._pool, chain)
             await asyncio.sleep(random.uniform(0, _BACKOFF_SECS * (attempt + 1)))  # noqa: S311  spreads retries
+
+    async def renew(self, chain: Chain) -> bool:
+        """Hands the chain over to the tenant's newest key now. False when it is signed by it already.
+
+        Raises:
+            QuarantinedError: the chain does not verify.
+            UnavailableError: the database is away.
+        """
+        keys = await self._keystore.of(chain.id.tenant_id)
+        async with chain.exclusively():
+            before = chain.key
+            await self.ready(chain, keys)
+            await catch_up(self._pool, chain, keys)
+            await self.ready(chain, keys)
+            return chain.key != before
 
     async def refresh(self, chain: Chain) -> GuardState:
         """The chain's state, no older than this call."""
@@ -140,6 +177,27 @@ class Actor:
                 await self.read_on(chain, keys, attempt)
         raise outrun()
 
+    async def _renew_key(self, chain: Chain, keys: TenantKeys) -> None:
+        """Hands the chain over to the tenant's newest key, by a record that the old one signs.
+
+        It is a commit of its own, before whatever comes next: no act is sealed by two keys.
+        """
+        new = keys.newest.public
+        for attempt in range(MAX_ATTEMPTS):
+            if not keys.is_retired(chain.key_in_force):
+                return
+            old = await self.signing_key(chain, keys)
+            draft = Draft(KEY_ROTATED, {"public_key": new.hex}, ROTATION)
+            record = seal(draft, chain.head, self._clock(), old)
+            try:
+                await self._committer.append([row_of(chain.id, record, old.public.key_id)])
+            except StaleChainError:
+                await self.read_on(chain, keys, attempt)
+            else:
+                chain.advance(record, new)
+                return
+        raise outrun()
+
     async def _attempt(self, chain: Chain, keys: TenantKeys, decide: Decide, mark: Stamp | None) -> Done:
         now_us = self._clock()
         act = await decide(chain.state, now_us)
@@ -149,7 +207,7 @@ class Actor:
     async def _append(
         self, chain: Chain, keys: TenantKeys, act: Act, mark: Stamp | None, now_us: int
     ) -> None:
-        key = keys.signing(chain.key_in_force)
+        key = await self.signing_key(chain, keys)
         records = seal_all(stamped(act.drafts, mark), chain.head, now_us, key)
         try:
             await self._committer.append([row_of(chain.id, record, key.public.key_id) for record in records])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,7 @@ from app.errors import (
     ConflictError,
     NotFoundError,
     StaleChainError,
+    TrailsError,
 )
 from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
@@ -64,6 +65,13 @@ class NewKey(msgspec.Struct, frozen=True):
     name: str
     agent_id: str | None = None
     expires_at: datetime | None = None
+
+
+class HandedOver(msgspec.Struct, frozen=True):
+    """A chain that the newest key signs from now on, or why not."""
+
+    agent_id: str
+    problem: str | None
 
 
 class NewTenant(msgspec.Struct, frozen=True):
@@ -202,6 +210,45 @@ class Administration:
         await self._do(tenant_id, actor, act, None)
         self._keystore.forget(tenant_id)
 
+    # --- signing keys -------------------------------------------------------------------------------
+
+    async def rotate_signing(self, tenant_id: UUID, actor: str) -> str:
+        """Makes a new signing key for a tenant; returns its public half, 64 hex.
+
+        It signs from ``SETTLE_SECS`` on: each chain is handed over to it by its next append, or at once by
+        ``hand_over``. The old key stays, since its records verify by it.
+
+        Raises:
+            NotFoundError: no such tenant.
+        """
+        keys = await self._keystore.of(tenant_id)
+        row = self._keystore.new_key(tenant_id)
+
+        async def act(connection: Connection, _now: datetime) -> JsonObject:
+            await db.ledger.add_signing_key(connection, row)
+            return {
+                "act": "signing_key_rotated",
+                "from": keys.newest.public.hex,
+                "to": row.public_key,
+            }
+
+        await self._do(tenant_id, actor, act, None)
+        self._keystore.forget(tenant_id)
+        return row.public_key
+
+    async def hand_over(self, tenant_id: UUID) -> AsyncIterator[HandedOver]:
+        """Hands every chain of the tenant over to its newest key, one after the other.
+
+        A chain that cannot be is told of and left: it may not verify.
+        """
+        for entry in await db.ledger.chains(self._pool, tenant_id):
+            chain = self._chains.remember(ChainId(tenant_id, entry.agent_id, entry.log_uuid, entry.guarded))
+            try:
+                await self._actor.renew(chain)
+                yield HandedOver(entry.agent_id, None)
+            except TrailsError as error:
+                yield HandedOver(entry.agent_id, error.message)
+
     # --- acts ---------------------------------------------------------------------------------------
 
     async def record(self, tenant_id: UUID, actor: str, payload: JsonObject) -> None:
@@ -234,7 +281,7 @@ class Administration:
     async def _attempt(
         self, chain: Chain, keys: TenantKeys, actor: str, act: Act, mark: Stamp | None
     ) -> None:
-        key = keys.signing(chain.key_in_force)
+        key = await self._actor.signing_key(chain, keys)
         now_us = self._clock()
         async with tenant_transaction(self._pool, keys.tenant_id) as connection:
             payload = await act(connection, _moment(now_us))

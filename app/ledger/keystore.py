@@ -6,7 +6,7 @@ What another process did (a key rotated, the tenant suspended) is known here wit
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 FRESH_SECS = 1.0
 """How old what is known of a tenant's keys and standing may be."""
 
+SETTLE_SECS = 2.0
+"""How old a new key must be before a chain is signed by it: by then every process has heard of it."""
+
 CAPACITY = 10_000
 """Tenants whose keys are kept open."""
 
@@ -34,10 +37,10 @@ _NONCE_BYTES = 12
 
 
 class TenantKeys(msgspec.Struct, frozen=True):
-    """The keys of one tenant: ``newest`` signs new chains, ``by_public_key`` holds all of them by hex.
+    """The keys of one tenant: ``newest`` signs new chains, ``by_public_key`` holds all of them, oldest first.
 
-    A chain is signed by the key that its own records put in force, which may be an older one. Nothing is
-    written for a tenant that is ``suspended``.
+    A chain is signed by the key that its own records put in force, which may be an older one until its next
+    append. Nothing is written for a tenant that is ``suspended``.
     """
 
     tenant_id: UUID
@@ -61,6 +64,11 @@ class TenantKeys(msgspec.Struct, frozen=True):
             raise KeyMaterialError(f"the secret of key {public.key_id} is not among the tenant's keys")
         return key
 
+    def is_retired(self, public: PublicKey) -> bool:
+        """Whether ``newest`` has come after this key."""
+        order = list(self.by_public_key)
+        return public.hex in order and order.index(public.hex) < order.index(self.newest.public.hex)
+
     def public(self, key_id: str) -> PublicKey | None:
         """The tenant's public key of this id, derived from its secret; None when there is none."""
         found = (key.public for key in self.by_public_key.values() if key.public.key_id == key_id)
@@ -71,6 +79,7 @@ class Keystore:
     """Opens signing keys with the master key, each once in the life of the process."""
 
     def __init__(self, pool: Pool, master_key: bytes, *, fresh_secs: float = FRESH_SECS) -> None:
+        self.settle_secs = SETTLE_SECS
         self._pool = pool
         self._master = master_key
         self._known: Fresh[UUID, TenantKeys] = Fresh(fresh_secs, capacity=CAPACITY)
@@ -113,13 +122,16 @@ class Keystore:
     async def _load(self, tenant_id: UUID, before: TenantKeys | None) -> TenantKeys:
         async with tenant_transaction(self._pool, tenant_id) as connection:
             rows = await db.ledger.signing_keys(connection, tenant_id)
+            now = await db.access.server_time(connection)
             suspended = await db.access.is_suspended(connection, tenant_id)
         if not rows:
             raise NotFoundError("tenant not found")
         opened = [self._opened(row, before) for row in rows]
+        settled = now - timedelta(seconds=self.settle_secs)
+        known = [key for key, row in zip(opened, rows, strict=True) if row.created_at <= settled]
         return TenantKeys(
             tenant_id=tenant_id,
-            newest=opened[-1],
+            newest=known[-1] if known else opened[0],
             by_public_key={key.public.hex: key for key in opened},
             suspended=suspended,
         )

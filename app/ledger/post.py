@@ -299,7 +299,7 @@ class Poster:
         raise outrun()
 
     async def _append(self, chain: Chain, keys: TenantKeys, items: Sequence[_Item]) -> None:
-        key = keys.signing(chain.key_in_force)
+        key = await self._actor.signing_key(chain, keys)
         sealing = (items, chain.head, self._clock(), key)
         if sum(item.size for item in items) > QUICK_CHARS:
             sealed = await asyncio.to_thread(_sealed, *sealing)  # hashing lets the event loop work meanwhile

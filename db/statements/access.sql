@@ -42,6 +42,10 @@ ON CONFLICT (tenant_id, key_id, used_at) DO NOTHING;
 SELECT coalesce((SELECT s.suspended FROM trails.tenant_suspensions AS s
                   WHERE s.tenant_id = $1 ORDER BY s.changed_at DESC LIMIT 1), false);
 
+-- name: server_time
+-- The one clock that all processes share.
+SELECT clock_timestamp();
+
 -- name: suspend
 -- A tenant is suspended, or goes on; always later than what was said of it before, whatever the clocks say.
 INSERT INTO trails.tenant_suspensions (tenant_id, changed_at, suspended)

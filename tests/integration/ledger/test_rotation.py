@@ -1,0 +1,141 @@
+"""Case C24: keys are rotated, old records verify for ever, and a retired key signs nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import db.ledger
+from app.chain.link import seal
+from app.chain.record import Draft
+from app.errors import MirrorError, QuarantinedError, StaleChainError
+from app.ledger import Ledger
+from app.ledger.mirror import row_of
+from app.principal import ADMINISTRATION, Permission, Principal, Role, grant
+from db.pool import Pool
+from db.schema import DEFAULT_TENANT_ID
+from tests.support.ledgers import MASTER_KEY, Caller, Opener, SetClock, Table
+
+
+async def rotated(ledger: Ledger) -> str:
+    """Rotates the default tenant's key; this ledger signs by it at once."""
+    ledger._keystore.settle_secs = 0.0
+    return await ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
+
+
+async def key_ids(table: Table) -> list[str]:
+    return [row["key_id"] for row in await table.rows()]
+
+
+async def test_c24_records_of_three_keys_verify_and_each_rotation_is_signed_by_the_old_one(
+    agent: Caller, restarted: Opener, table: Table
+) -> None:
+    keys = [await agent.ledger.public_key(DEFAULT_TENANT_ID)]
+    for _ in range(2):
+        for number in range(5):
+            await agent.ask("search", number)
+        keys.append(await rotated(agent.ledger))
+    await agent.ask("search", "last")
+    assert await agent.ledger.public_key(DEFAULT_TENANT_ID) == keys[2]
+    rotations = [row for row in await table.rows() if row["kind"] == "key_rotated"]
+    assert len(rotations) == 2
+    assert len(set(await key_ids(table))) == 3
+    for ledger in (agent.ledger, await restarted()):
+        verdict = await agent.at(ledger).verify()
+        assert verdict["ok"] is True
+        assert verdict["public_key"] in {keys[0], keys[2]}
+    assert (await agent.at(await restarted()).status())["spent"] == 22
+
+
+async def test_c24_what_the_retired_key_signs_afterwards_does_not_verify(
+    agent: Caller, restarted: Opener, pool: Pool
+) -> None:
+    old = (await agent.ledger._keystore.of(DEFAULT_TENANT_ID)).newest
+    await rotated(agent.ledger)
+    await agent.ask("search")
+    chain = await agent.ledger._chains.get(DEFAULT_TENANT_ID, agent.agent)
+    forged = seal(Draft("event", {"type": "x", "data": None}, "thief"), chain.head, 0, old)
+    await db.ledger.append(pool, [row_of(chain.id, forged, old.public.key_id)])
+    with pytest.raises(QuarantinedError, match="signed"):
+        await agent.ask("search")
+    other = agent.at(await restarted())
+    with pytest.raises(QuarantinedError):
+        await other.status()
+    assert (await other.verify())["ok"] is False
+
+
+async def test_chains_are_handed_over_at_once_or_by_their_next_record(
+    agent: Caller, twin: Caller, table: Table
+) -> None:
+    idle = Caller(agent.ledger, "idle")
+    await idle.create()
+    public = await rotated(agent.ledger)
+    twin.ledger._keystore.settle_secs = 0.0
+    twin.ledger._keystore.forget(DEFAULT_TENANT_ID)
+    await asyncio.gather(agent.ask("search"), twin.ask("search"))
+    assert [row["kind"] for row in await table.rows()].count("key_rotated") == 1
+    done = [one async for one in agent.ledger.administration.hand_over(DEFAULT_TENANT_ID)]
+    assert {one.agent_id: one.problem for one in done} == {
+        ADMINISTRATION: None, agent.agent: None, "idle": None,
+    }  # fmt: skip
+    for name in ("idle", agent.agent, ADMINISTRATION):
+        rows = await table.rows(name)
+        assert [row["kind"] for row in rows].count("key_rotated") == 1
+    again = [one async for one in agent.ledger.administration.hand_over(DEFAULT_TENANT_ID)]
+    assert len(again) == 3
+    assert len(await table.rows("idle")) == 3
+    chain = await agent.ledger._chains.get(DEFAULT_TENANT_ID, "idle")
+    assert chain.key_in_force.hex == public
+
+
+async def test_a_process_that_has_not_heard_of_the_new_key_does_not_hand_back(
+    agent: Caller, twin: Caller, table: Table
+) -> None:
+    """It goes on with what it knows; when the chain is signed by a key unknown to it, it asks again."""
+    await twin.ask("search")
+    await rotated(agent.ledger)
+    await agent.ask("search")
+    twin.ledger._keystore._known.secs = 3_600.0
+    for _ in range(3):
+        await twin.ask("search")
+    kinds = [row["kind"] for row in await table.rows()]
+    assert kinds.count("key_rotated") == 1
+    assert (await twin.verify())["ok"] is True
+
+
+async def test_a_new_key_signs_nothing_before_every_process_can_know_it(agent: Caller, table: Table) -> None:
+    before = await agent.ledger.public_key(DEFAULT_TENANT_ID)
+    await agent.ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
+    assert agent.ledger._keystore.settle_secs > agent.ledger._keystore._known.secs
+    await agent.ask("search")
+    assert await agent.ledger.public_key(DEFAULT_TENANT_ID) == before
+    assert "key_rotated" not in [row["kind"] for row in await table.rows()]
+
+
+async def test_rotations_are_on_record_and_new_chains_begin_with_the_newest_key(
+    ledger: Ledger, pool: Pool, clock: SetClock
+) -> None:
+    public = await rotated(ledger)
+    young = Caller(ledger, "young")
+    status = await young.create()
+    assert status["public_key"] == public
+    reading = grant(Principal(DEFAULT_TENANT_ID, Role.AUDITOR, "a"), Permission.READ_LOG, ADMINISTRATION)
+    lines, _ = await ledger.log(reading, None, 100)
+    assert any("signing_key_rotated" in line and public in line for line in lines)
+    fresh = await Ledger.open(pool, master_key=MASTER_KEY, clock=clock)
+    assert (await young.at(fresh).verify())["ok"] is True
+    await fresh.close()
+
+
+async def test_a_rotation_to_a_key_that_is_not_the_tenants_leads_nowhere(agent: Caller, pool: Pool) -> None:
+    """Who stole the key in force and hands the chain to a key of his own: the service signs nothing there."""
+    stolen = (await agent.ledger._keystore.of(DEFAULT_TENANT_ID)).newest
+    chain = await agent.ledger._chains.get(DEFAULT_TENANT_ID, agent.agent)
+    his = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    forged = seal(Draft("key_rotated", {"public_key": his}, "thief"), chain.head, 0, stolen)
+    await db.ledger.append(pool, [row_of(chain.id, forged, stolen.public.key_id)])
+    with pytest.raises(Exception) as caught:  # noqa: PT011  which of the refusals it is does not matter here
+        await agent.ask("search")
+    assert not isinstance(caught.value, StaleChainError | MirrorError | AssertionError)
+    assert "thief" not in str(caught.value)
