@@ -117,7 +117,7 @@ def test_guarded_tools_run(folder: tuple[Path, int]) -> None:
         assert approved.status == 200, approved.raw
         said, _ = running.communicate(timeout=60)
     assert running.returncode == 0
-    comment = re.search(r"print\(denied\)  # (.*)", program)
+    comment = re.search(r"print\(denied\)\n +# (.*)", program)
     assert comment is not None
     assert said.splitlines() == ["what we know of refunds", "sent to a@example.com", comment[1]]
 
