@@ -32,9 +32,14 @@ SELECT b.log_uuid, b.seq
  CROSS JOIN LATERAL (
        SELECT p.log_uuid, p.seq
          FROM (SELECT DISTINCT s.log_uuid, s.seq
-                 FROM trails.spans AS s
-                WHERE s.tenant_id = $2 AND s.trace_id = ANY ($3::bytea[]) AND tenant.named IS NOT NULL
-                  AND CASE WHEN s.log_uuid = $7 THEN s.seq <> ALL ($6::bigint[])
+                 FROM unnest($3::bytea[]) AS k (trace_id)
+                CROSS JOIN LATERAL (
+                      -- One look at the index a trace: for ANY of them, PostgreSQL 15 may read all of it.
+                      SELECT i.log_uuid, i.seq
+                        FROM trails.spans AS i
+                       WHERE i.tenant_id = $2 AND i.trace_id = k.trace_id AND tenant.named IS NOT NULL
+                      OFFSET 0) AS s
+                WHERE CASE WHEN s.log_uuid = $7 THEN s.seq <> ALL ($6::bigint[])
                            ELSE $8::text IS NOT NULL END) AS p
         CROSS JOIN LATERAL (
               SELECT r.created_at, r.actor, r.agent_id, r.trace_data -> 'trace_tree' AS tree

@@ -153,6 +153,10 @@ async def test_a_span_of_a_tenant_that_is_not_named_is_refused(
     assert isinstance(caught.value.__cause__, asyncpg.InsufficientPrivilegeError)
 
 
+TRACES = 1_000
+"""Enough that nobody reads them all to find one."""
+
+
 @pytest.mark.parametrize(
     ("change", "constraint"),
     [
@@ -190,7 +194,8 @@ async def test_lookups_use_the_keys_and_sessions_are_found_in_their_index_alone(
     pool: Pool, admin: asyncpg.Connection, maker: Maker, tenant: UUID
 ) -> None:
     rows = [
-        maker.row("trace", {"session_id": str(UUID(int=number)), "trace_tree": []}) for number in range(300)
+        maker.row("trace", {"session_id": str(UUID(int=number)), "trace_tree": []})
+        for number in range(TRACES)
     ]
     of_traces = [msgspec.structs.replace(span(row.seq, row), trace_id=row.seq.to_bytes(16)) for row in rows]
     await db.ledger.append(pool, rows, spans=of_traces)
@@ -215,6 +220,21 @@ async def test_lookups_use_the_keys_and_sessions_are_found_in_their_index_alone(
             lines = await connection.fetch(f"EXPLAIN {_without_comment(statement)}", *arguments)
             plan = "\n".join(line[0] for line in lines)
             assert index in plan, plan
+
+
+async def test_a_trace_is_looked_up_by_its_key_by_a_plan_that_knows_no_request_too(
+    pool: Pool, maker: Maker, tenant: UUID
+) -> None:
+    """Such a plan is kept for a session's later requests; before, PostgreSQL 15 read all spans for each."""
+    rows = [maker.row() for _ in range(TRACES)]
+    of_traces = [msgspec.structs.replace(span(row.seq, row), trace_id=row.seq.to_bytes(16)) for row in rows]
+    await db.ledger.append(pool, rows, spans=of_traces)
+    asked = f"'{tenant}', '{tenant}', '{{}}', now(), '{{}}', '{{1}}', '{maker.log_uuid}', 'operator'"
+    async with tenant_transaction(pool, tenant) as connection:
+        await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        await connection.execute(f"PREPARE below AS {db.spans._SQL['calls_below']}")
+        plan = [line[0] for line in await connection.fetch(f"EXPLAIN EXECUTE below ({asked})")]
+    assert any("Index Cond" in line and "trace_id = " in line for line in plan), "\n".join(plan)
 
 
 def _ends(tenant: UUID, maker: Maker) -> tuple[object, ...]:
