@@ -1,12 +1,14 @@
-"""Two server processes, one truth: a span that comes to both is on record once."""
+"""Two server processes, one truth: a span that comes to both is on record once, in each agent's chain."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 from tests.integration.http.client import Client
+from tests.support.cli import verify
 from tests.support.otlp import nodes, post, records
-from tests.support.server import ServerProcess
+from tests.support.server import MASTER_KEY, ServerProcess
 from tests.support.spans import Sent, child, protobuf
 
 COUNT = 40
@@ -37,3 +39,23 @@ def test_spans_that_come_to_two_processes_at_once_are_stored_once(
     stored = [node["name"] for node in nodes(clients[0], "svc")]
     assert sorted(stored) == sorted(span.name for span in spans)
     assert not records(clients[0], "svc", "event")
+
+
+def test_the_index_of_spans_is_sound_where_two_agents_sent_the_same_ids(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    operator = Client(server.base_url, server.operator_token)
+    span = Sent(name="run")
+    for agent in ("first", "second"):
+        client = operator.create(agent, None)
+        for _ in range(2):
+            post(client, protobuf(span, child(Sent(name="below", span_id=b"\x01" * 8), span)))
+        assert len(nodes(operator, agent)) == 2
+    verified = verify(
+        env={
+            "TRAILS_DATABASE_URL": server.database_url,
+            "TRAILS_DATA_DIR": str(tmp_path / "data"),
+            "TRAILS_MASTER_KEY": MASTER_KEY,
+        }
+    )
+    assert verified.code == 0, verified.out + verified.err
