@@ -121,6 +121,15 @@ class Grant(msgspec.Struct, frozen=True):
     agent_id: str | None
     key_id: str | None = None
 
+    @property
+    def key(self) -> str | None:
+        """Which key acts: the id of an API key, or the name of a token of the installation.
+
+        None for the token that is derived for an agent: it is the agent's own, whose name is the actor.
+        """
+        own = self.role is Role.AGENT
+        return self.key_id or (None if own else self.actor)
+
 
 def grant(principal: Principal, permission: Permission, agent_id: str | None = None) -> Grant:
     """Lets ``principal`` do ``permission`` to ``agent_id``, or refuses.

@@ -43,7 +43,12 @@ class Action(msgspec.Struct, frozen=True):
     session_id: UUID | None = None
     parent_id: UUID | None = None
     thought_process: str | None = None
+    requested_with: str | None = None
+    """The key that asked, when it was not the agent's own token."""
     approved_by: str | None = None
+    """Name of the key that approved."""
+    approver_claimed: str | None = None
+    """Who decided, as the body of the decision says; nothing proves it."""
     reason: JsonObject | None = None
     """Why it was denied: ``{code, …}``."""
 
@@ -61,8 +66,10 @@ class Action(msgspec.Struct, frozen=True):
             body["session_id"] = str(self.session_id)
         if self.parent_id is not None:
             body["parent_id"] = str(self.parent_id)
-        if self.approved_by is not None:
-            body["approved_by"] = self.approved_by
+        for name in ("requested_with", "approved_by", "approver_claimed"):
+            known = getattr(self, name)
+            if known is not None:
+                body[name] = known
         if self.reason is not None:
             body["reason"] = self.reason
         return body
@@ -132,6 +139,7 @@ def _requested(record: VerifiedRecord) -> Action:
         session_id=optional_uuid(payload, "session_id"),
         parent_id=optional_uuid(payload, "parent_id"),
         thought_process=optional_text(payload, "thought_process"),
+        requested_with=optional_text(payload, "requested_with"),
     )
 
 
@@ -158,6 +166,7 @@ def _next(action: Action, record: VerifiedRecord) -> Action:
             action,
             status=after,
             approved_by=optional_text(record.payload, "approved_by"),
+            approver_claimed=optional_text(record.payload, "approver_claimed"),
             reason=_reason(record),
         )
     status = one_of(record.payload, "status", OutcomeStatus)

@@ -5,9 +5,10 @@ transaction or not at all, and the answer, which is given only when they are on 
 the state; sealing the drafts and folding the records does.
 
 ``state`` is the fold up to the chain's head, ``actor`` the agent's id or the name of the API key that asks,
-``log_uuid`` the chain, ``now_us`` the present time in µs since the epoch, at which the drafts will be
-sealed. A record's time is never before its predecessor's, so a clock that stepped back reopens no rate
-window (case C15). On an agent that is observed, not guarded, every act raises ``ConflictError``.
+``key`` which key that is (``Grant.key``), ``log_uuid`` the chain, ``now_us`` the present time in µs since the
+epoch, at which the drafts will be sealed. A record's time is never before its predecessor's, so a clock that
+stepped back reopens no rate window (case C15). On an agent that is observed, not guarded, every act raises
+``ConflictError``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from uuid import UUID
 
 from app.errors import (
     AlreadyTerminatedError,
+    ForbiddenError,
     InvalidStateError,
     MirrorError,
     TooManyRequestsError,
@@ -35,7 +37,7 @@ from app.guard.answers import (
 from app.guard.bodies import Ask
 from app.guard.checks import check
 from app.guard.policy import Policy
-from app.guard.state import GuardState, ask_digest, next_action_id
+from app.guard.state import GuardState, Pending, ask_digest, next_action_id
 from app.guard.words import OutcomeStatus, Severity
 
 __all__ = [
@@ -72,7 +74,16 @@ _OUTCOME_SCARS = {
 }
 
 
-def request(state: GuardState, ask: Ask, *, agent_id: str, log_uuid: UUID, actor: str, now_us: int) -> Act:
+def request(
+    state: GuardState,
+    ask: Ask,
+    *,
+    agent_id: str,
+    log_uuid: UUID,
+    actor: str,
+    now_us: int,
+    key: str | None = None,
+) -> Act:
     """Decides on a request to act, in the order of the README's table: the first failure wins.
 
     An ask that would be held joins the pending action that asks exactly the same, so that asking again
@@ -81,7 +92,7 @@ def request(state: GuardState, ask: Ask, *, agent_id: str, log_uuid: UUID, actor
     Raises:
         TooManyRequestsError: too much waits already, or this was asked too often; nothing is recorded.
     """
-    scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id)
+    scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id, key=key)
     action = _action_of(state, scene.policy, ask)
     refusal = check(state, action.tool, action.cost, scene.now_us)
     if refusal is not None:
@@ -100,22 +111,26 @@ def approve(
     approver: str,
     note: str | None = None,
     actor: str,
+    key: str | None,
     log_uuid: UUID,
     now_us: int,
-    agent_id: str | None = None,
+    agent_id: str,
 ) -> Act:
     """Approves a pending action. Everything is checked again, so this may turn into a recorded denial.
 
+    ``approver`` is what the body calls whoever approves: it is kept, and proves nothing.
+
     Raises:
         InvalidStateError: the action is not pending.
+        ForbiddenError: it was asked for with this key.
         MirrorError: ``action`` is not what the chain holds pending under this id.
     """
-    scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id)
-    _require_pending(state, action)
+    scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id, key=key)
+    _require_another_key(scene, action, _pending(state, action))
     refusal = check(state, action.tool, action.cost, scene.now_us)
     if refusal is not None:
         return drafts.deny(scene, action, refusal)
-    return drafts.allow(scene, action, approver=approver, note=note)
+    return drafts.allow(scene, action, drafts.approval(scene, approver, note))
 
 
 def reject(
@@ -126,22 +141,25 @@ def reject(
     reason: str,
     scar: Severity | None = None,
     actor: str,
+    key: str | None = None,
     log_uuid: UUID,
     now_us: int,
     agent_id: str | None = None,
 ) -> Act:
     """Rejects a pending action, with a scar when having asked for it counts.
 
+    Whoever asked may reject it: that takes back what is asked, and lets nothing go.
+
     Raises:
         InvalidStateError: the action is not pending.
         MirrorError: ``action`` is not what the chain holds pending under this id.
     """
-    scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id)
-    _require_pending(state, action)
+    scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id, key=key)
+    _pending(state, action)
     records = [drafts.rejected(scene, action, approver, reason)]
     if scar is not None:
-        records += drafts.scars(scene, scar, f"rejected by {approver}: {reason}", action.action_id)
-    return Act(drafts=tuple(records), answer=Denied(action.action_id, rejection_reason(approver, reason)))
+        records += drafts.scars(scene, scar, f"rejected by {actor}: {reason}", action.action_id)
+    return Act(drafts=tuple(records), answer=Denied(action.action_id, rejection_reason(actor, reason)))
 
 
 def report(
@@ -263,10 +281,25 @@ def _same_pending(state: GuardState, action: Action) -> str | None:
     return next((key for key, pending in state.pending.items() if pending.digest == digest), None)
 
 
-def _require_pending(state: GuardState, action: Action) -> None:
+def _pending(state: GuardState, action: Action) -> Pending:
+    """What the chain holds pending under the action's id, which must be exactly ``action``."""
     pending = state.pending.get(action.action_id)
     if pending is None:
         raise InvalidStateError(action.action_id, action.status)
     # Approve one thing, execute another (case G01): the rows must say what the fold holds.
     if ask_digest(action.tool, action.input, action.cost) != pending.digest:
         raise MirrorError(f"{action.action_id} is not what the chain holds pending", seq=pending.seq)
+    return pending
+
+
+def _require_another_key(scene: drafts.Scene, action: Action, pending: Pending) -> None:
+    """The one check against self-approval, whichever way an approval comes (case G08).
+
+    A request that names no key was asked with the agent's own token, or recorded before keys were: then the
+    name tells.
+    """
+    unkeyed = pending.unkeyed if pending.unkeyed != scene.agent_id else None
+    if scene.key in pending.keys or scene.actor == unkeyed:
+        raise ForbiddenError(
+            f"{action.action_id} was asked for with this key, which cannot approve it; another key can"
+        )

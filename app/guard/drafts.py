@@ -33,7 +33,10 @@ NODE_STATUS = {
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """Where, when and by whom an act is done; ``now_us`` is not before the head's time."""
+    """Where, when and by whom an act is done.
+
+    ``now_us`` is not before the head's time; ``key`` is the key that acts, None for the agent's own token.
+    """
 
     state: GuardState
     policy: Policy
@@ -41,13 +44,22 @@ class Scene(msgspec.Struct, frozen=True):
     log_uuid: UUID
     now_us: int
     agent_id: str | None
+    key: str | None = None
 
     def draft(self, kind: str, payload: JsonObject) -> Draft:
         """A draft of this act's actor."""
         return Draft(kind=kind, payload=payload, actor=self.actor)
 
 
-def scene_of(state: GuardState, *, actor: str, log_uuid: UUID, now_us: int, agent_id: str | None) -> Scene:
+def scene_of(
+    state: GuardState,
+    *,
+    actor: str,
+    log_uuid: UUID,
+    now_us: int,
+    agent_id: str | None,
+    key: str | None = None,
+) -> Scene:
     """The scene of an act on a guarded agent. Raises ConflictError for an observed one."""
     head_us = now_us if state.head is None else state.head.timestamp_us
     return Scene(
@@ -57,6 +69,7 @@ def scene_of(state: GuardState, *, actor: str, log_uuid: UUID, now_us: int, agen
         log_uuid=log_uuid,
         now_us=max(now_us, head_us),
         agent_id=agent_id,
+        key=key,
     )
 
 
@@ -76,6 +89,7 @@ def requested(scene: Scene, action: Action) -> Draft:
         "tool": action.tool,
         "input": action.input,
         "cost": action.cost,
+        **_asked_with(scene),
         **_origin(action),
     }
     return scene.draft(kinds.ACTION_REQUESTED, payload)
@@ -88,25 +102,33 @@ def held(scene: Scene, action_id: str) -> Draft:
 
 def joined(scene: Scene, action: Action, pending_id: str) -> Draft:
     """``approval_required`` of an ask that joins the pending action ``pending_id``."""
-    payload: JsonObject = {"action_id": pending_id, "joined": True, **_origin(action)}
+    payload: JsonObject = {"action_id": pending_id, "joined": True, **_asked_with(scene), **_origin(action)}
     return scene.draft(kinds.APPROVAL_REQUIRED, payload)
 
 
-def allow(scene: Scene, action: Action, *, approver: str | None = None, note: str | None = None) -> Act:
-    """``action_allowed``, and the termination when it spends the last of the budget."""
+def allow(scene: Scene, action: Action, approval: JsonObject | None = None) -> Act:
+    """``action_allowed``, and the termination when it spends the last of the budget.
+
+    ``approval`` is what ``approval`` makes of a person's yes; without one nobody had to be asked.
+    """
     remaining = scene.state.remaining - action.cost
     payload: JsonObject = {
         "action_id": action.action_id,
-        "approved_by": approver,
+        "approved_by": None,
         "cost": action.cost,
         "remaining": remaining,
+        **(approval or {}),
     }
-    if note is not None:
-        payload["note"] = note
     drafts = [scene.draft(kinds.ACTION_ALLOWED, payload)]
     if remaining == 0:
         drafts.append(termination(scene.actor, BUDGET_EXHAUSTED, "guard"))
     return Act(drafts=tuple(drafts), answer=Allowed(action.action_id, action.cost, remaining))
+
+
+def approval(scene: Scene, claimed: str, note: str | None) -> JsonObject:
+    """Who approves: the name of the key used and its id; what the body calls the approver stands apart."""
+    said: JsonObject = {"approved_by": scene.actor, "approver_claimed": claimed, "by_key": scene.key}
+    return said if note is None else {**said, "note": note}
 
 
 def deny(scene: Scene, action: Action, refusal: Refusal) -> Act:
@@ -126,10 +148,16 @@ def deny(scene: Scene, action: Action, refusal: Refusal) -> Act:
     )
 
 
-def rejected(scene: Scene, action: Action, by: str, reason: str) -> Draft:
-    """``action_rejected``: a person said no."""
-    payload: JsonObject = {"action_id": action.action_id, "by": by, "reason": reason}
-    payload |= _node(scene, action, NodeStatus.DENIED, {"reason": rejection_reason(by, reason)})
+def rejected(scene: Scene, action: Action, claimed: str, reason: str) -> Draft:
+    """``action_rejected``: a person said no; ``claimed`` is what the body calls them."""
+    payload: JsonObject = {
+        "action_id": action.action_id,
+        "by": scene.actor,
+        "approver_claimed": claimed,
+        "by_key": scene.key,
+        "reason": reason,
+    }
+    payload |= _node(scene, action, NodeStatus.DENIED, {"reason": rejection_reason(scene.actor, reason)})
     return scene.draft(kinds.ACTION_REJECTED, payload)
 
 
@@ -179,6 +207,11 @@ def scar_limit_reached(score: int, limit: int) -> str:
 def termination(actor: str, reason: str, by: str) -> Draft:
     """``terminated``: permanent."""
     return Draft(kind=kinds.TERMINATED, payload={"reason": reason, "by": by}, actor=actor)
+
+
+def _asked_with(scene: Scene) -> JsonObject:
+    """The key that asks: with it the action cannot be approved (case G08)."""
+    return {} if scene.key is None else {"requested_with": scene.key}
 
 
 def _origin(action: Action) -> JsonObject:

@@ -62,7 +62,11 @@ _ACTION_ID = re.compile(r"act-([1-9][0-9]{0,17})")
 class Pending(msgspec.Struct, frozen=True):
     """An action that waits for a person: where it was requested, and what exactly was asked.
 
-    ``size`` is the length of the request's record in characters, ``joins`` how often it was asked again.
+    Attributes:
+        size: length of the request's record in characters.
+        joins: how often it was asked again.
+        keys: the keys that asked for it, first or again; the agent's own token is none.
+        unkeyed: name of who asked, when the request's record names no key.
     """
 
     seq: int
@@ -72,6 +76,8 @@ class Pending(msgspec.Struct, frozen=True):
     digest: str
     size: int = 0
     joins: int = 0
+    keys: tuple[str, ...] = ()
+    unkeyed: str | None = None
 
 
 class Requested(msgspec.Struct, frozen=True):
@@ -84,6 +90,8 @@ class Requested(msgspec.Struct, frozen=True):
     cost: int
     input: JsonValue
     size: int
+    key: str | None
+    actor: str
 
 
 class GuardState(msgspec.Struct, frozen=True):
@@ -233,6 +241,8 @@ def _action_requested(state: GuardState, record: VerifiedRecord) -> GuardState:
         cost=integer(payload, "cost"),
         input=payload.get("input"),
         size=len(record.text),
+        key=optional_text(payload, "requested_with"),
+        actor=record.actor,
     )
     return replace(state, action_count=state.action_count + 1, requested=requested, head=record.head)
 
@@ -241,7 +251,8 @@ def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
     action_id = text(record.payload, "action_id")
     waiting = state.pending.get(action_id)
     if waiting is not None and record.payload.get("joined") is True:
-        again = replace(waiting, joins=waiting.joins + 1)
+        key = optional_text(record.payload, "requested_with")
+        again = replace(waiting, joins=waiting.joins + 1, keys=_with_key(waiting.keys, key))
         return replace(state, pending={**state.pending, action_id: again}, head=record.head)
     asked = state.requested
     if asked is None or asked.action_id != action_id:
@@ -253,6 +264,8 @@ def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
         cost=asked.cost,
         digest=ask_digest(asked.tool, asked.input, asked.cost),
         size=asked.size,
+        keys=_with_key((), asked.key),
+        unkeyed=asked.actor if asked.key is None else None,
     )
     return replace(state, pending={**state.pending, action_id: pending}, requested=None, head=record.head)
 
@@ -369,6 +382,10 @@ def _known_action(state: GuardState, record: VerifiedRecord, action_id: str) -> 
 
 def _contradiction(record: VerifiedRecord, action_id: str) -> FormatError:
     return FormatError(f"{record.kind}: no action {action_id} is in a state for this", seq=record.seq)
+
+
+def _with_key(keys: tuple[str, ...], key: str | None) -> tuple[str, ...]:
+    return keys if key is None or key in keys else (*keys, key)
 
 
 def _with_call(policy: Policy, calls: dict[str, int], tool: str) -> dict[str, int]:

@@ -112,7 +112,10 @@ async def report_outcome(request: Call) -> Answer:
     ),
 )
 async def approve_action(request: Call) -> Answer:
-    """Lets a pending action go, unless the guard, which checks it once more, denies it. Operators only."""
+    """Lets a pending action go, unless the guard, which checks it once more, denies it. Operators only.
+
+    Not with the key that asked for it (403). On record the approver is the key; ``approver`` is kept apart.
+    """
     grant = granted(request)
     body = await read_json(request, grant)
     approval = Approve.parse(body.value)
@@ -133,7 +136,7 @@ async def approve_action(request: Call) -> Answer:
         example={
             "decision": "denied",
             "action_id": "act-2",
-            "reason": {"code": "rejected", "by": "Ada", "reason": "wrong address"},
+            "reason": {"code": "rejected", "by": "operator", "reason": "wrong address"},
         },
         errors=_ON_ACTION,
     ),

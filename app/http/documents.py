@@ -18,6 +18,14 @@ Hex64 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Cost = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 ToolName = Annotated[str, Meta(min_length=1, max_length=128)]
 PersonName = Annotated[str, Meta(min_length=1, max_length=256)]
+ClaimedName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=256,
+        description="Kept as `approver_claimed`; on record the approver is the key that is used.",
+    ),
+]
 Uuid = Annotated[str, Meta(pattern="^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$")]
 SessionId = Annotated[Uuid, Meta(description="Id of a session: the run that several agents may share.")]
 Severity = Annotated[
@@ -77,14 +85,14 @@ class NewAction(Struct):
 class Approval(Struct):
     """A person's yes to a pending action."""
 
-    approver: PersonName
+    approver: ClaimedName
     note: str | None = None
 
 
 class Rejection(Struct):
     """A person's no to a pending action, with a scar when asking was wrong."""
 
-    approver: PersonName
+    approver: ClaimedName
     reason: str
     scar: Severity | None = None
 
@@ -303,7 +311,13 @@ class Action(Struct):
     outcome: Literal["success", "failure", "harmful", "unknown"] | None
     session_id: str | UnsetType = UNSET
     parent_id: str | UnsetType = UNSET
-    approved_by: str | UnsetType = UNSET
+    requested_with: Annotated[
+        str | UnsetType, Meta(description="The key that asked, unless it was the agent's own token.")
+    ] = UNSET
+    approved_by: Annotated[str | UnsetType, Meta(description="Name of the key that approved.")] = UNSET
+    approver_claimed: Annotated[
+        str | UnsetType, Meta(description="Whom the body of the decision named; nothing proves it.")
+    ] = UNSET
     reason: Reason | UnsetType = UNSET
 
 

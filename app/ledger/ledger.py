@@ -221,6 +221,7 @@ class Ledger:
                 agent_id=chain.id.agent_id,
                 log_uuid=chain.id.log_uuid,
                 actor=grant.actor,
+                key=grant.key,
                 now_us=now_us,
             )
 
@@ -245,7 +246,11 @@ class Ledger:
     async def approve(
         self, grant: Grant, action_id: str, body: bodies.Approve, stamp: Stamp | None = None
     ) -> Decision:
-        """Lets a held action go, after the guard has checked it once more."""
+        """Lets a held action go, after the guard has checked it once more.
+
+        Raises:
+            ForbiddenError: it was asked for with the same key.
+        """
         chain = await self._chain(grant)
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
@@ -254,8 +259,10 @@ class Ledger:
                 action,
                 approver=body.approver,
                 note=body.note,
+                agent_id=chain.id.agent_id,
                 log_uuid=chain.id.log_uuid,
                 actor=grant.actor,
+                key=grant.key,
                 now_us=now_us,
             )
 
@@ -276,6 +283,7 @@ class Ledger:
                 scar=body.scar,
                 log_uuid=chain.id.log_uuid,
                 actor=grant.actor,
+                key=grant.key,
                 now_us=now_us,
             )
 

@@ -84,7 +84,7 @@ async def test_shell_sql_and_python_blocks_run(folder: tuple[Path, int]) -> None
     }
     assert len(answers) == 3
     assert len(answers[0]) == 1, "the classic query finds the one failed call"
-    assert answers[2][0]["approver"] == "alice"
+    assert answers[2][0]["approver"] == "operator"
 
     [verifier] = blocks("python")
     key = re.search(r'"public_key":"([0-9a-f]{64})"', shell.stdout)

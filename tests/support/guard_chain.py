@@ -99,23 +99,39 @@ class GuardChain:
         session_id: UUID | None = None,
         parent_id: UUID | None = None,
         thought_process: str | None = None,
+        actor: str = AGENT,
+        key: str | None = None,
     ) -> Decision:
-        """Requests an action."""
+        """Requests an action, with the agent's own token or with a key."""
         asked = Ask(tool, value, cost, session_id, parent_id, thought_process)
-        act = decide.request(self.state, asked, agent_id=AGENT, log_uuid=LOG, actor=AGENT, now_us=self.now_us)
+        act = decide.request(
+            self.state, asked, agent_id=AGENT, log_uuid=LOG, actor=actor, key=key, now_us=self.now_us
+        )
         answer = self.do(act)
         assert answer is not None
         return answer
 
-    def approve(self, action_id: str, approver: str = "alice", note: str | None = None) -> Decision:
-        """Approves a pending action."""
-        answer = self._on(decide.approve, action_id, approver=approver, note=note)
+    def approve(
+        self, action_id: str, by: str = "alice", note: str | None = None, key: str | None = None
+    ) -> Decision:
+        """Approves a pending action with the key of ``by``."""
+        answer = self._on(
+            decide.approve,
+            action_id,
+            approver=f"claimed {by}",
+            note=note,
+            actor=by,
+            key=key or f"{by}-key",
+            agent_id=AGENT,
+        )
         assert answer is not None
         return answer
 
     def reject(self, action_id: str, reason: str = "no", scar: Severity | None = None) -> Decision:
         """Rejects a pending action."""
-        answer = self._on(decide.reject, action_id, approver="bob", reason=reason, scar=scar)
+        answer = self._on(
+            decide.reject, action_id, approver="Bob", reason=reason, scar=scar, actor="bob", key="bob-key"
+        )
         assert answer is not None
         return answer
 
@@ -137,9 +153,6 @@ class GuardChain:
         act = function(
             self.state,
             self.action(action_id),
-            actor="ops",
-            log_uuid=LOG,
-            now_us=self.now_us,
-            **details,
+            **{"actor": "ops", "log_uuid": LOG, "now_us": self.now_us, **details},
         )
         return self.do(act)

@@ -65,8 +65,13 @@ class Caller:
         """The same agent, asked about at another ledger."""
         return Caller(ledger, self.agent, self.tenant)
 
-    def may(self, permission: Permission) -> Grant:
-        return grant(Principal(self.tenant, Role.OPERATOR, "operator"), permission, self.agent)
+    def may(self, permission: Permission, *, key_of: str | None = None) -> Grant:
+        """The grant of the operator's token, or of the API key of an operator of this name."""
+        if key_of is None:
+            caller = Principal(self.tenant, Role.OPERATOR, "operator")
+        else:
+            caller = Principal(self.tenant, Role.OPERATOR, key_of, key_id=f"{key_of}-key")
+        return grant(caller, permission, self.agent)
 
     async def create(self, policy: Json | None = None, key: str | None = None, **members: Any) -> JsonObject:
         document = policy_document(**members) if policy is None else policy
@@ -87,19 +92,23 @@ class Caller:
         mark = _stamp("actions", key, body)
         return await self.ledger.request(self.may(Permission.REQUEST), Ask.parse(body), mark)
 
-    async def approve(self, action_id: str, note: str | None = None, key: str | None = None) -> Decision:
-        body: Json = {"approver": "alice", "note": note}
+    async def approve(
+        self, action_id: str, note: str | None = None, key: str | None = None, *, by: str | None = "alice"
+    ) -> Decision:
+        """Approves with the key of ``by``; None: with the operator's token."""
+        body: Json = {"approver": "Alice", "note": note}
         mark = _stamp(f"actions/{action_id}/approve", key, body)
         parsed = bodies.Approve.parse(body)
-        return await self.ledger.approve(self.may(Permission.DECIDE), action_id, parsed, mark)
+        return await self.ledger.approve(self.may(Permission.DECIDE, key_of=by), action_id, parsed, mark)
 
     async def reject(
         self, action_id: str, reason: str = "no", scar: str | None = None, key: str | None = None
     ) -> Decision:
-        body: Json = {"approver": "bob", "reason": reason, "scar": scar}
+        body: Json = {"approver": "Bob", "reason": reason, "scar": scar}
         mark = _stamp(f"actions/{action_id}/reject", key, body)
         parsed = bodies.Reject.parse(body)
-        return await self.ledger.reject(self.may(Permission.DECIDE), action_id, parsed, mark)
+        may = self.may(Permission.DECIDE, key_of="bob")
+        return await self.ledger.reject(may, action_id, parsed, mark)
 
     async def report(
         self, action_id: str, status: str = "success", detail: str = "", key: str | None = None

@@ -185,7 +185,7 @@ DENIALS = [
     Denied("act-1", {"code": "tool_not_allowed", "tool": "search"}),
     Denied("act-1", {"code": "rate_limited", "max_actions": 1, "window_secs": 60}, 12.5),
     Denied("act-1", {"code": "insufficient_budget", "cost": 5, "remaining": 2}),
-    Denied("act-1", {"code": "rejected", "by": "Ada", "reason": "wrong address"}),
+    Denied("act-1", {"code": "rejected", "by": "operator", "reason": "wrong address"}),
     Denied("act-1", {"code": "terminated", "reason": "budget exhausted"}),
     Denied("act-1", {"code": CLAIMED, "error": "another caller carries it out"}),
     Denied(None, {"code": UNAVAILABLE, "error": "away"}),

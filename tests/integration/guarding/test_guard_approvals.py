@@ -44,7 +44,7 @@ def test_a_rejected_call_does_not_run(guard: Guard, stage: Stage) -> None:
     with stage.approver(stage.reject), pytest.raises(ActionDenied, match="wrong address") as caught:
         send("a@example.com")
     assert caught.value.decision == Denied(
-        "act-1", {"code": "rejected", "by": "Ada", "reason": "wrong address"}
+        "act-1", {"code": "rejected", "by": "operator", "reason": "wrong address"}
     )
     assert ran == []
 

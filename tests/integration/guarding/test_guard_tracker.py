@@ -148,7 +148,7 @@ def test_a_rejected_call_is_denied_in_the_local_tree(
     with stage.approver(stage.reject):
         tracked.wait("act-1", DEADLINE_SECS)
     [call] = shown(tracker)
-    reason = {"code": "rejected", "by": "Ada", "reason": "wrong address"}
+    reason = {"code": "rejected", "by": "operator", "reason": "wrong address"}
     assert call["outputs"] == {"status": "denied", "reason": reason}
 
 

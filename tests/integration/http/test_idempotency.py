@@ -47,12 +47,13 @@ def test_p21_a_key_belongs_to_one_agent_and_endpoint(operator: Client) -> None:
 def test_p21_every_post_takes_a_key(operator: Client) -> None:
     new = {"agent_id": "mailer", "policy": POLICY}
     created = operator.post("/v1/agents", new, Idempotency_Key="k")
+    agent = operator.as_(created.json["token"])
     assert operator.post("/v1/agents", new, Idempotency_Key="k").raw == created.raw
     changed = operator.post("/v1/agents", {"agent_id": "mailer", "policy": None}, Idempotency_Key="k")
     assert (changed.status, changed.json["code"]) == (409, "idempotency_conflict")
 
-    operator.post(ACTIONS, {"tool": "send_email", "input": 1})
-    operator.post(ACTIONS, {"tool": "send_email", "input": 2})
+    agent.post(ACTIONS, {"tool": "send_email", "input": 1})
+    agent.post(ACTIONS, {"tool": "send_email", "input": 2})
     acts = [
         (f"{ACTIONS}/act-1/approve", {"approver": "A"}),
         (f"{ACTIONS}/act-2/reject", {"approver": "A", "reason": "r"}),

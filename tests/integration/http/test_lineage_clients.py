@@ -118,7 +118,7 @@ def test_approving_and_rejecting(operator: Client) -> None:
     assert rejected.json == {
         "decision": "denied",
         "action_id": "act-2",
-        "reason": {"code": "rejected", "by": "Ada", "reason": "no"},
+        "reason": {"code": "rejected", "by": "operator", "reason": "no"},
     }
     again = operator.post(f"{path}/act-2/approve", {"approver": "Ada"})
     assert (again.status, again.json["code"]) == (409, "invalid_state")

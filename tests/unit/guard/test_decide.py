@@ -282,6 +282,8 @@ def test_a_held_action_charges_nothing_until_it_is_approved() -> None:
     assert c.records[-1].payload == {
         "action_id": "act-1",
         "approved_by": "alice",
+        "approver_claimed": "claimed alice",
+        "by_key": "alice-key",
         "note": "fine",
         "cost": 5,
         "remaining": 95,
@@ -383,7 +385,16 @@ def test_g01_an_approval_is_only_for_what_was_asked() -> None:
     for swap in swaps:
         forged = replace(c.action("act-1"), **swap)
         with pytest.raises(MirrorError):
-            decide.approve(c.state, forged, approver="a", actor="ops", log_uuid=LOG, now_us=START)
+            decide.approve(
+                c.state,
+                forged,
+                approver="a",
+                actor="ops",
+                key="ops-key",
+                agent_id=AGENT,
+                log_uuid=LOG,
+                now_us=START,
+            )
 
 
 def test_rejecting_says_who_and_why_and_scars_only_when_asked_to() -> None:
