@@ -97,15 +97,17 @@ CREATE FUNCTION trails.index_sendings_v1() RETURNS trigger
     SET enable_incremental_sort = off SET jit = off
 AS $$
 BEGIN
-    -- Most records are the only one of their session, which the index of sessions tells.
+    -- Most records are the only one of their session, which the index of sessions tells, before any document has
+    -- to be unpacked.
     PERFORM FROM new_records AS n
-      WHERE CASE WHEN n.session_id = n.log_uuid AND n.kind IN ('outcome', 'action_denied', 'action_rejected')
-                      OR NOT n.trace_data ? 'trace_tree' THEN false
+      WHERE CASE WHEN n.session_id = n.log_uuid
+                      AND n.kind IN ('outcome', 'action_denied', 'action_rejected') THEN false
                  WHEN (SELECT count(*)
                          FROM (SELECT FROM trails.agent_audit_trails AS o
                                 WHERE o.tenant_id = n.tenant_id AND o.session_id = n.session_id
                                 ORDER BY o.created_at, o.log_uuid, o.seq
                                 LIMIT 2) AS o) < 2 THEN false
+                 WHEN NOT n.trace_data ? 'trace_tree' THEN false
                  WHEN EXISTS (SELECT FROM trails.sendings AS s
                                WHERE s.tenant_id = n.tenant_id AND s.session_id = n.session_id) THEN true
                  ELSE (SELECT true
