@@ -15,11 +15,16 @@ Database fixtures:
 
 A database is a clone of a template that is migrated once a session. Without a database fixture a test
 starts no server.
+
+Tests run in as many processes as there are cores, a file in one process. Each process has a server of its
+own, and so roles of its own; ports are the system's choice and folders those of pytest.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -28,6 +33,21 @@ from pytest_postgresql.executors import NoopExecutor
 
 from db.pool import Pool, create_pool
 from tests.support.postgres import Database, Server, fresh_database, migrate_template, running_server
+
+MOST_PROCESSES = 8
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many processes share the tests; 0 is this one alone.
+
+    One alone runs single files, which starting others would only slow down, and what is given a server by
+    ``TRAILS_TEST_DATABASE_URL``, whose roles the tests change.
+    """
+    single_files = all(Path(name.partition("::")[0]).is_file() for name in config.args)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    alone = single_files or cores == 1 or "TRAILS_TEST_DATABASE_URL" in os.environ
+    return 0 if alone else min(cores, MOST_PROCESSES)
 
 
 @pytest.fixture(scope="session")

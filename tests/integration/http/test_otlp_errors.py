@@ -283,6 +283,7 @@ SOUND = gzip.compress(protobuf(Sent()))
         (gzip.compress(b"") * 1_001, "more than 1000 members"),
         (SOUND + SOUND[:4], "ends too early"),
     ],
+    ids=range(10),
 )
 def test_damaged_gzip_is_400(operator: Client, body: bytes, words: str) -> None:
     reply = send(operator, body, Content_Encoding="gzip")

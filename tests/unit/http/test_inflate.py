@@ -56,7 +56,7 @@ def test_so_many_members_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"x", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") + b"x", b"\0" * 100]
+    "sent", [b"", b"x", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") + b"x", b"\0" * 100], ids=range(5)
 )
 def test_what_is_no_gzip_is_refused(sent: bytes) -> None:
     with pytest.raises(BadRequestError):
