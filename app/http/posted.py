@@ -252,8 +252,8 @@ def _within_line(error: InvalidJsonError, line: bytes) -> InvalidJsonError:
 class _Values:
     """Counts the values of a batch, exactly only when its punctuation says that they may be too many.
 
-    Punctuation within strings is counted, too, so that it says no less than there is. No value is shorter than
-    two bytes with what parts it from the next.
+    Punctuation within strings is counted, too, so that it says no less than there is. No value is shorter
+    than two bytes with what parts it from the next.
     """
 
     def __init__(self, raw: bytes, lines: int) -> None:
