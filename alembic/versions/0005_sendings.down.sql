@@ -212,3 +212,5 @@ DROP FUNCTION trails.session_calls_v1(uuid, uuid), trails.session_inner_ends_v1(
               trails.inner_end_v1(uuid, uuid, uuid, text, text, uuid, text, text), trails.inner_ends_v1(jsonb),
               trails.marked_calls_v1(jsonb), trails.sent_nodes_v1(jsonb), trails.node_ids_v1(jsonb),
               trails.outer_id_v1(jsonb), trails.uuid_v1(text);
+
+COMMENT ON COLUMN trails.sessions.cost IS 'Sum of the nodes'' cost, in whatever unit they were sent.';

@@ -28,6 +28,17 @@ def shown(table: Table) -> Any:
     return rows
 
 
+async def test_a_sessions_cost_is_what_was_posted_and_not_what_the_guard_charged(
+    agent: Caller, shown: Any
+) -> None:
+    await agent.ask("search", {"q": 1}, session_id=str(SESSION))
+    await agent.report("act-1")
+    await agent.ask("rm", session_id=str(SESSION))
+    [row] = await shown("sessions")
+    assert (row["nodes"], row["tool_calls"], row["cost"]) == (2, 2, None)
+    assert {action["cost"] for action in await shown("actions")} == {2, 0}
+
+
 async def test_actions_say_what_was_asked_decided_and_reported(
     agent: Caller, clock: SetClock, shown: Any
 ) -> None:
