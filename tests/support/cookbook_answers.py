@@ -437,7 +437,7 @@ def scars_and_terminations(world: World, asked: Asked) -> list[Row]:
             "score_after": scar["score"],
             "reason": scar["reason"],
             "action_id": scar["action_id"],
-            "actor": "operator",
+            "actor": scar["actor"],
         }
         for scar in world.scars
         if asked(scar["at"], scar["agent"])

@@ -208,7 +208,7 @@ class World:
         act.decision, act.by, act.decided_at, act.reason = "rejected", "bob", self.clock.now_us, "rejected"
         self._leave_node(act, "denied", {"reason": answer["reason"]}, None)
         if scar is not None:
-            self._scar(act, scar, f"rejected by bob: {reason}")
+            self._scar(act, scar, f"rejected by bob: {reason}", actor="bob")
 
     async def report(self, act: Act, status: str, detail: str = "", parent: str | None = None) -> None:
         self.clock.move(60)
@@ -249,8 +249,9 @@ class World:
             Sent(agent, session, node, self.clock.now_us, actor=agent, seq=receipt.seq) for node in nodes
         ]
 
-    def _scar(self, act: Act, severity: str, reason: str) -> None:
+    def _scar(self, act: Act, severity: str, reason: str, *, actor: str = "operator") -> None:
         entry = {"agent": act.agent, "severity": severity, "reason": reason, "action_id": act.action_id}
+        entry["actor"] = actor
         self.scars.append(
             {**entry, "at": self.clock.now_us, "score": self.score(act.agent) + WEIGHTS[severity]}
         )
