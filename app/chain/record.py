@@ -33,6 +33,7 @@ KNOWN_KINDS = frozenset(
         "policy",
         "action_requested",
         "approval_required",
+        "approval_given",
         "action_allowed",
         "action_denied",
         "action_rejected",

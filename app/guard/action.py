@@ -49,8 +49,12 @@ class Action(msgspec.Struct, frozen=True):
     """Name of the key that approved."""
     approver_claimed: str | None = None
     """Who decided, as the body of the decision says; nothing proves it."""
+    also_approved_by: list[JsonValue] | None = None
+    """The keys that approved before it, where the policy wants several."""
     reason: JsonObject | None = None
     """Why it was denied: ``{code, …}``."""
+    asked_us: int = 0
+    """Time of its request's record, µs since the epoch."""
 
     def to_json(self) -> JsonObject:
         """``{action_id, tool, input, cost, status, outcome}``, and what else is known of it."""
@@ -66,7 +70,7 @@ class Action(msgspec.Struct, frozen=True):
             body["session_id"] = str(self.session_id)
         if self.parent_id is not None:
             body["parent_id"] = str(self.parent_id)
-        for name in ("requested_with", "approved_by", "approver_claimed"):
+        for name in ("requested_with", "approved_by", "approver_claimed", "also_approved_by"):
             known = getattr(self, name)
             if known is not None:
                 body[name] = known
@@ -140,7 +144,13 @@ def _requested(record: VerifiedRecord) -> Action:
         parent_id=optional_uuid(payload, "parent_id"),
         thought_process=optional_text(payload, "thought_process"),
         requested_with=optional_text(payload, "requested_with"),
+        asked_us=record.timestamp_us,
     )
+
+
+def _list(record: VerifiedRecord, name: str) -> list[JsonValue] | None:
+    value = record.payload.get(name)
+    return value if isinstance(value, list) else None
 
 
 def _reason(record: VerifiedRecord) -> JsonObject | None:
@@ -167,6 +177,7 @@ def _next(action: Action, record: VerifiedRecord) -> Action:
             status=after,
             approved_by=optional_text(record.payload, "approved_by"),
             approver_claimed=optional_text(record.payload, "approver_claimed"),
+            also_approved_by=_list(record, "also_approved_by"),
             reason=_reason(record),
         )
     status = one_of(record.payload, "status", OutcomeStatus)

@@ -55,13 +55,21 @@ class Denied(msgspec.Struct, frozen=True):
 
 
 class PendingApproval(msgspec.Struct, frozen=True):
-    """The action waits for a person; nothing is charged yet."""
+    """The action waits for a person; nothing is charged yet.
+
+    ``approvals`` of ``approvers`` keys have approved; both are None when nobody had to yet.
+    """
 
     action_id: str
+    approvals: int | None = None
+    approvers: int | None = None
 
     def to_json(self) -> JsonObject:
-        """``{decision: pending_approval, action_id}``."""
-        return {"decision": "pending_approval", "action_id": self.action_id}
+        """``{decision: pending_approval, action_id}``; the answer to an approval says how many there are."""
+        body: JsonObject = {"decision": "pending_approval", "action_id": self.action_id}
+        if self.approvals is not None:
+            body |= {"approvals": self.approvals, "approvers": self.approvers}
+        return body
 
 
 Decision = Allowed | Denied | PendingApproval
@@ -125,4 +133,8 @@ def _decision(record: VerifiedRecord) -> Decision | None:
             return Denied(text(payload, "action_id"), reason)
         case kinds.APPROVAL_REQUIRED:
             return PendingApproval(text(payload, "action_id"))
+        case kinds.APPROVAL_GIVEN:
+            return PendingApproval(
+                text(payload, "action_id"), integer(payload, "approvals"), integer(payload, "approvers")
+            )
     return None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from app.chain.record import format_timestamp
 from app.chain.strict import JsonObject
 from app.guard.policy import Policy, RateLimit
 from app.guard.state import GuardState, inside_window
 from app.guard.words import Severity
+
+APPROVAL_EXPIRED = "approval_expired"
 
 _SECOND_US = 1_000_000
 
@@ -38,6 +41,26 @@ def check(state: GuardState, tool: str, cost: int, now_us: int) -> Refusal | Non
         or _tool(state, policy, tool)
         or _rate(state, policy.rate_limit, now_us)
         or _budget(state, cost)
+    )
+
+
+def expired(policy: Policy, tool: str, asked_us: int, now_us: int) -> Refusal | None:
+    """Why an approval comes too late for what was asked at ``asked_us``; None when it does not.
+
+    Both are times of records, none of which is before its predecessor, so that every process says the same
+    (case G06).
+    """
+    until_us = policy.approved_until_us(tool, asked_us)
+    if until_us is None or now_us <= until_us:
+        return None
+    ttl_secs = (until_us - asked_us) // _SECOND_US
+    return Refusal(
+        reason={
+            "code": APPROVAL_EXPIRED,
+            "approval_ttl_secs": ttl_secs,
+            "requested_at": format_timestamp(asked_us),
+        },
+        words=f"an approval counts until {ttl_secs}s after the request",
     )
 
 

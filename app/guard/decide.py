@@ -13,10 +13,14 @@ stepped back reopens no rate window (case C15). On an agent that is observed, no
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from uuid import UUID
 
+from app.chain.record import Draft
 from app.errors import (
     AlreadyTerminatedError,
+    ConflictError,
     ForbiddenError,
     InvalidStateError,
     MirrorError,
@@ -35,7 +39,7 @@ from app.guard.answers import (
     refusal_of,
 )
 from app.guard.bodies import Ask
-from app.guard.checks import check
+from app.guard.checks import check, expired
 from app.guard.policy import Policy
 from app.guard.state import GuardState, Pending, ask_digest, next_action_id
 from app.guard.words import OutcomeStatus, Severity
@@ -50,6 +54,7 @@ __all__ = [
     "PendingApproval",
     "approve",
     "decision_of",
+    "lapsed_ids",
     "missing_termination",
     "refusal_of",
     "reject",
@@ -64,6 +69,9 @@ MAX_PENDING = 1000
 
 MAX_PENDING_CHARS = 32 * 1024 * 1024
 """Characters of requests that may wait at once: they are listed together for whoever decides."""
+
+MAX_LAPSED = 8
+"""Lapsed actions whose end one ask puts on record: more than come by an ask, and little work for one."""
 
 MAX_JOINS = 1000
 """Times that an ask may join the pending action that asks the same; each time is a record."""
@@ -83,11 +91,13 @@ def request(
     actor: str,
     now_us: int,
     key: str | None = None,
+    lapsed: Iterable[Action] = (),
 ) -> Act:
     """Decides on a request to act, in the order of the README's table: the first failure wins.
 
     An ask that would be held joins the pending action that asks exactly the same, so that asking again
-    stacks nothing (case G10). ``agent_id`` is named in the trace node of a denial.
+    stacks nothing (case G10). ``agent_id`` is named in the trace node of a denial. ``lapsed`` are the actions
+    of ``lapsed_ids``: their denial goes on record behind what is asked.
 
     Raises:
         TooManyRequestsError: too much waits already, or this was asked too often; nothing is recorded.
@@ -96,12 +106,24 @@ def request(
     action = _action_of(state, scene.policy, ask)
     refusal = check(state, action.tool, action.cost, scene.now_us)
     if refusal is not None:
-        act = drafts.deny(scene, action, refusal)
+        act = _after_request(scene, action, drafts.deny(scene, action, refusal))
     elif scene.policy.requires_approval(action.tool):
-        return _hold(scene, action)
+        act = _hold(scene, action)
     else:
-        act = drafts.allow(scene, action)
-    return Act(drafts=(drafts.requested(scene, action), *act.drafts), answer=act.answer)
+        act = _after_request(scene, action, drafts.allow(scene, action))
+    return Act(drafts=(*act.drafts, *_lapse(scene, lapsed)), answer=act.answer)
+
+
+def lapsed_ids(state: GuardState, now_us: int) -> list[str]:
+    """Pending actions whose time for an approval is over, the first few of them.
+
+    No sweeper ends them: they are not approved any more, asked again they are new, and what asks next puts
+    their end on record, a few at a time, so that they do not fill up what may wait.
+    """
+    if state.policy is None or not state.pending:
+        return []
+    is_over = _is_over(state, state.time_us(now_us))
+    return list(islice((key for key, pending in state.pending.items() if is_over(pending)), MAX_LAPSED))
 
 
 def approve(
@@ -118,19 +140,27 @@ def approve(
 ) -> Act:
     """Approves a pending action. Everything is checked again, so this may turn into a recorded denial.
 
+    Where the policy wants several approvers, all but the last approval are recorded and let nothing go.
     ``approver`` is what the body calls whoever approves: it is kept, and proves nothing.
 
     Raises:
         InvalidStateError: the action is not pending.
         ForbiddenError: it was asked for with this key.
+        ConflictError: it was approved with this key.
         MirrorError: ``action`` is not what the chain holds pending under this id.
     """
     scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id, key=key)
-    _require_another_key(scene, action, _pending(state, action))
-    refusal = check(state, action.tool, action.cost, scene.now_us)
+    pending = _pending(state, action)
+    _require_another_key(scene, action, pending)
+    refusal = expired(scene.policy, action.tool, pending.asked_us, scene.now_us)
+    refusal = refusal or check(state, action.tool, action.cost, scene.now_us)
     if refusal is not None:
         return drafts.deny(scene, action, refusal)
-    return drafts.allow(scene, action, drafts.approval(scene, approver, note))
+    approvals = len(pending.approvals) + 1
+    if approvals < scene.policy.approvers(action.tool):
+        one = drafts.approval(scene, approver, note, ())
+        return drafts.approved_in_part(scene, action, one, approvals)
+    return drafts.allow(scene, action, drafts.approval(scene, approver, note, pending.approvals))
 
 
 def reject(
@@ -253,11 +283,34 @@ def _action_of(state: GuardState, policy: Policy, ask: Ask) -> Action:
     )
 
 
+def _after_request(scene: drafts.Scene, action: Action, act: Act) -> Act:
+    return Act(drafts=(drafts.requested(scene, action), *act.drafts), answer=act.answer)
+
+
+def _is_over(state: GuardState, now_us: int) -> Callable[[Pending], bool]:
+    policy = drafts.policy_of(state)
+
+    def is_over(pending: Pending) -> bool:
+        until_us = policy.approved_until_us(pending.tool, pending.asked_us)
+        return until_us is not None and now_us > until_us
+
+    return is_over
+
+
+def _lapse(scene: drafts.Scene, actions: Iterable[Action]) -> Iterator[Draft]:
+    for action in actions:
+        pending = _pending(scene.state, action)
+        refusal = expired(scene.policy, action.tool, pending.asked_us, scene.now_us)
+        if refusal is not None:
+            yield from drafts.deny(scene, action, refusal).drafts
+
+
 def _hold(scene: drafts.Scene, action: Action) -> Act:
-    same = _same_pending(scene.state, action)
+    same = _same_pending(scene, action)
     if same is not None:
         return _join(scene, action, same)
-    waiting = scene.state.pending.values()
+    is_over = _is_over(scene.state, scene.now_us)
+    waiting = [pending for pending in scene.state.pending.values() if not is_over(pending)]
     if len(waiting) >= MAX_PENDING or sum(pending.size for pending in waiting) >= MAX_PENDING_CHARS:
         raise TooManyRequestsError(
             f"{len(waiting)} actions of this agent wait for approval; decide some of them first"
@@ -274,11 +327,14 @@ def _join(scene: drafts.Scene, action: Action, pending_id: str) -> Act:
     return Act(drafts=(drafts.joined(scene, action, pending_id),), answer=PendingApproval(pending_id))
 
 
-def _same_pending(state: GuardState, action: Action) -> str | None:
-    if not state.pending:
+def _same_pending(scene: drafts.Scene, action: Action) -> str | None:
+    """The pending action that asks exactly this and whose time is not over."""
+    if not scene.state.pending:
         return None
     digest = ask_digest(action.tool, action.input, action.cost)
-    return next((key for key, pending in state.pending.items() if pending.digest == digest), None)
+    same = (key for key, pending in scene.state.pending.items() if pending.digest == digest)
+    is_over = _is_over(scene.state, scene.now_us)
+    return next((key for key in same if not is_over(scene.state.pending[key])), None)
 
 
 def _pending(state: GuardState, action: Action) -> Pending:
@@ -293,7 +349,7 @@ def _pending(state: GuardState, action: Action) -> Pending:
 
 
 def _require_another_key(scene: drafts.Scene, action: Action, pending: Pending) -> None:
-    """The one check against self-approval, whichever way an approval comes (case G08).
+    """The one check of who approves, whichever way it comes: nobody their own, nobody twice (case G08).
 
     A request that names no key was asked with the agent's own token, or recorded before keys were: then the
     name tells.
@@ -302,4 +358,8 @@ def _require_another_key(scene: drafts.Scene, action: Action, pending: Pending) 
     if scene.key in pending.keys or scene.actor == unkeyed:
         raise ForbiddenError(
             f"{action.action_id} was asked for with this key, which cannot approve it; another key can"
+        )
+    if scene.key in [given.key for given in pending.approvals]:
+        raise ConflictError(
+            f"{action.action_id} was approved with this key; it waits for the approval of another one"
         )

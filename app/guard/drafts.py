@@ -6,19 +6,20 @@ remaining, the trace node) is for answering a retry the same way and for SQL.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 import msgspec
 
 from app.chain.record import Draft, format_timestamp
-from app.chain.strict import JsonObject
+from app.chain.strict import JsonObject, JsonValue
 from app.errors import ConflictError
 from app.guard import kinds
 from app.guard.action import Action, rejection_reason
-from app.guard.answers import OUTCOME_CONFLICT, Act, Allowed, Denied
+from app.guard.answers import OUTCOME_CONFLICT, Act, Allowed, Denied, PendingApproval
 from app.guard.checks import Refusal
 from app.guard.policy import Policy
-from app.guard.state import GuardState
+from app.guard.state import Approval, GuardState
 from app.guard.words import OutcomeStatus, Severity, add_scar
 from app.trace.node import NodeStatus, action_node_id, fragment, tool_call_node
 
@@ -61,13 +62,12 @@ def scene_of(
     key: str | None = None,
 ) -> Scene:
     """The scene of an act on a guarded agent. Raises ConflictError for an observed one."""
-    head_us = now_us if state.head is None else state.head.timestamp_us
     return Scene(
         state=state,
         policy=policy_of(state),
         actor=actor,
         log_uuid=log_uuid,
-        now_us=max(now_us, head_us),
+        now_us=state.time_us(now_us),
         agent_id=agent_id,
         key=key,
     )
@@ -125,10 +125,31 @@ def allow(scene: Scene, action: Action, approval: JsonObject | None = None) -> A
     return Act(drafts=tuple(drafts), answer=Allowed(action.action_id, action.cost, remaining))
 
 
-def approval(scene: Scene, claimed: str, note: str | None) -> JsonObject:
-    """Who approves: the name of the key used and its id; what the body calls the approver stands apart."""
+def approval(scene: Scene, claimed: str, note: str | None, before: Iterable[Approval]) -> JsonObject:
+    """Who approves: the name of the key used and its id; what the body calls the approver stands apart.
+
+    ``before`` are the approvals that were given before this one.
+    """
     said: JsonObject = {"approved_by": scene.actor, "approver_claimed": claimed, "by_key": scene.key}
+    also: list[JsonValue] = [{"approved_by": given.by, "by_key": given.key} for given in before]
+    if also:
+        said["also_approved_by"] = also
     return said if note is None else {**said, "note": note}
+
+
+def approved_in_part(scene: Scene, action: Action, approval: JsonObject, approvals: int) -> Act:
+    """``approval_given``: one of several approvals, not the last; ``approvals`` counts it."""
+    approvers = scene.policy.approvers(action.tool)
+    payload: JsonObject = {
+        "action_id": action.action_id,
+        **approval,
+        "approvals": approvals,
+        "approvers": approvers,
+    }
+    return Act(
+        drafts=(scene.draft(kinds.APPROVAL_GIVEN, payload),),
+        answer=PendingApproval(action.action_id, approvals, approvers),
+    )
 
 
 def deny(scene: Scene, action: Action, refusal: Refusal) -> Act:

@@ -5,6 +5,7 @@ from __future__ import annotations
 POLICY = "policy"
 ACTION_REQUESTED = "action_requested"
 APPROVAL_REQUIRED = "approval_required"
+APPROVAL_GIVEN = "approval_given"
 ACTION_ALLOWED = "action_allowed"
 ACTION_DENIED = "action_denied"
 ACTION_REJECTED = "action_rejected"

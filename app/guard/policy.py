@@ -20,20 +20,35 @@ MAX_WINDOW_SECS = 2**53
 """Longest rate window: beyond it a number stops being exact in other languages' readers."""
 
 
+MAX_APPROVERS = 10
+"""Most keys that may have to approve one action; the fold remembers who did."""
+
+
 class ToolRule(msgspec.Struct, frozen=True):
-    """Rule of one tool: least ``cost`` of a call, approval, and how often it may ever be allowed."""
+    """Rule of one tool: least ``cost`` of a call, approval, and how often it may ever be allowed.
+
+    With ``requires_approval`` so many different keys (``approvers``) must approve, and an approval counts
+    until ``approval_ttl_secs`` after the request.
+    """
 
     cost: int
     requires_approval: bool = False
     max_calls: int | None = None
+    approval_ttl_secs: int | None = None
+    approvers: int = 1
 
     def to_json(self) -> JsonObject:
-        """The rule as it stands in a policy document, every member written out."""
-        return {
+        """The rule as it stands in a policy document, every member that Lineage knows written out."""
+        document: JsonObject = {
             "cost": self.cost,
             "requires_approval": self.requires_approval,
             "max_calls": self.max_calls,
         }
+        if self.approval_ttl_secs is not None:
+            document["approval_ttl_secs"] = self.approval_ttl_secs
+        if self.approvers > 1:
+            document["approvers"] = self.approvers
+        return document
 
 
 class RateLimit(msgspec.Struct, frozen=True):
@@ -93,6 +108,18 @@ class Policy(msgspec.Struct, frozen=True):
         rule = self.rule_for(tool)
         return rule is not None and rule.requires_approval
 
+    def approvers(self, tool: str) -> int:
+        """How many different keys must approve a call of ``tool``."""
+        rule = self.rule_for(tool)
+        return 1 if rule is None else rule.approvers
+
+    def approved_until_us(self, tool: str, asked_us: int) -> int | None:
+        """Until when (µs) an approval counts of what was asked at ``asked_us``; None: without an end."""
+        rule = self.rule_for(tool)
+        if rule is None or rule.approval_ttl_secs is None:
+            return None
+        return asked_us + rule.approval_ttl_secs * 1_000_000
+
 
 def _policy(value: JsonValue) -> Policy:
     source = as_object(value, "document")
@@ -122,12 +149,20 @@ def _optional_rule(value: JsonValue, path: str) -> ToolRule | None:
 
 def _rule(value: JsonValue, path: str) -> ToolRule:
     source = as_object(value, path)
-    _refuse_others(source, ToolRule, f"{path}.")
-    return ToolRule(
-        cost=integer(source, "cost", at=f"{path}."),
-        requires_approval=flag(source, "requires_approval", at=f"{path}."),
-        max_calls=optional_integer(source, "max_calls", at=f"{path}."),
+    at = f"{path}."
+    _refuse_others(source, ToolRule, at)
+    rule = ToolRule(
+        cost=integer(source, "cost", at=at),
+        requires_approval=flag(source, "requires_approval", at=at),
+        max_calls=optional_integer(source, "max_calls", at=at),
+        approval_ttl_secs=optional_integer(source, "approval_ttl_secs", low=1, high=MAX_WINDOW_SECS, at=at),
+        approvers=optional_integer(source, "approvers", low=1, high=MAX_APPROVERS, at=at) or 1,
     )
+    for name in ("approval_ttl_secs", "approvers"):
+        if source.get(name) is not None and not rule.requires_approval:
+            # Whoever wrote it meant that somebody must be asked.
+            raise FieldError(at + name, "needs requires_approval: true")
+    return rule
 
 
 def _rate_limit(value: JsonValue) -> RateLimit | None:

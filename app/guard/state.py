@@ -30,6 +30,7 @@ from app.guard.kinds import (
     ACTION_REJECTED,
     ACTION_REQUESTED,
     ADMIN,
+    APPROVAL_GIVEN,
     APPROVAL_REQUIRED,
     EVENT,
     OUTCOME,
@@ -44,6 +45,7 @@ from app.guard.words import OutcomeStatus, Severity, add_scar
 __all__ = [
     "EMPTY",
     "Action",
+    "Approval",
     "GuardState",
     "Pending",
     "Requested",
@@ -59,6 +61,13 @@ __all__ = [
 _ACTION_ID = re.compile(r"act-([1-9][0-9]{0,17})")
 
 
+class Approval(msgspec.Struct, frozen=True):
+    """One of several approvals of an action: name and id of the key."""
+
+    by: str
+    key: str
+
+
 class Pending(msgspec.Struct, frozen=True):
     """An action that waits for a person: where it was requested, and what exactly was asked.
 
@@ -67,6 +76,8 @@ class Pending(msgspec.Struct, frozen=True):
         joins: how often it was asked again.
         keys: the keys that asked for it, first or again; the agent's own token is none.
         unkeyed: name of who asked, when the request's record names no key.
+        asked_us: time of the request's record, µs since the epoch.
+        approvals: those that were given so far; the last one is in the record that allows.
     """
 
     seq: int
@@ -78,6 +89,8 @@ class Pending(msgspec.Struct, frozen=True):
     joins: int = 0
     keys: tuple[str, ...] = ()
     unkeyed: str | None = None
+    asked_us: int = 0
+    approvals: tuple[Approval, ...] = ()
 
 
 class Requested(msgspec.Struct, frozen=True):
@@ -92,6 +105,7 @@ class Requested(msgspec.Struct, frozen=True):
     size: int
     key: str | None
     actor: str
+    asked_us: int
 
 
 class GuardState(msgspec.Struct, frozen=True):
@@ -133,6 +147,10 @@ class GuardState(msgspec.Struct, frozen=True):
     def remaining(self) -> int:
         """What is left of the budget; 0 for an agent without a policy."""
         return 0 if self.policy is None else max(self.policy.budget - self.spent, 0)
+
+    def time_us(self, now_us: int) -> int:
+        """The chain's time at ``now_us``: what its next record would have, never before the last one's."""
+        return now_us if self.head is None else max(now_us, self.head.timestamp_us)
 
     @property
     def alive(self) -> bool:
@@ -243,6 +261,7 @@ def _action_requested(state: GuardState, record: VerifiedRecord) -> GuardState:
         size=len(record.text),
         key=optional_text(payload, "requested_with"),
         actor=record.actor,
+        asked_us=record.timestamp_us,
     )
     return replace(state, action_count=state.action_count + 1, requested=requested, head=record.head)
 
@@ -266,6 +285,7 @@ def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
         size=asked.size,
         keys=_with_key((), asked.key),
         unkeyed=asked.actor if asked.key is None else None,
+        asked_us=asked.asked_us,
     )
     return replace(state, pending={**state.pending, action_id: pending}, requested=None, head=record.head)
 
@@ -273,7 +293,8 @@ def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
 def _action_allowed(state: GuardState, record: VerifiedRecord) -> GuardState:
     policy = _policy_of(state, record)
     action_id, asked = _undecided(state, record)
-    if not state.alive or asked.cost > state.remaining:
+    approved = not isinstance(asked, Pending) or _is_approved(policy, asked, record)
+    if not state.alive or asked.cost > state.remaining or not approved:
         raise FormatError(f"{action_id} is allowed against the policy", seq=record.seq)
     return replace(
         _decided(state, action_id, record),
@@ -282,6 +303,26 @@ def _action_allowed(state: GuardState, record: VerifiedRecord) -> GuardState:
         tool_calls=_with_call(policy, state.tool_calls, asked.tool),
         recent=_with_time(policy, state.recent, record.timestamp_us),
     )
+
+
+def _is_approved(policy: Policy, pending: Pending, record: VerifiedRecord) -> bool:
+    """Whether with ``record`` enough keys approved, and in time."""
+    until_us = policy.approved_until_us(pending.tool, pending.asked_us)
+    in_time = until_us is None or record.timestamp_us <= until_us
+    return in_time and len(pending.approvals) + 1 >= policy.approvers(pending.tool)
+
+
+def _approval_given(state: GuardState, record: VerifiedRecord) -> GuardState:
+    policy = _policy_of(state, record)
+    action_id = text(record.payload, "action_id")
+    pending = state.pending.get(action_id)
+    given = Approval(text(record.payload, "approved_by"), text(record.payload, "by_key"))
+    if pending is None or given.key in [before.key for before in pending.approvals]:
+        raise _contradiction(record, action_id)
+    after = replace(pending, approvals=(*pending.approvals, given))
+    if len(after.approvals) >= policy.approvers(pending.tool):
+        raise _contradiction(record, action_id)
+    return replace(state, pending={**state.pending, action_id: after}, head=record.head)
 
 
 def _action_denied(state: GuardState, record: VerifiedRecord) -> GuardState:
@@ -335,6 +376,7 @@ _STEPS: dict[str, Callable[[GuardState, VerifiedRecord], GuardState]] = {
     POLICY: _policy,
     ACTION_REQUESTED: _action_requested,
     APPROVAL_REQUIRED: _approval_required,
+    APPROVAL_GIVEN: _approval_given,
     ACTION_ALLOWED: _action_allowed,
     ACTION_DENIED: _action_denied,
     ACTION_REJECTED: _action_rejected,

@@ -39,6 +39,13 @@ class ToolRule(Struct):
     cost: Annotated[Cost, Meta(description="Least cost of a call.")]
     requires_approval: bool = False
     max_calls: Cost | None = None
+    approval_ttl_secs: Annotated[
+        Annotated[int, Meta(ge=1, le=2**53)] | None,
+        Meta(description="Seconds after the request until which an approval counts."),
+    ] = None
+    approvers: Annotated[
+        Annotated[int, Meta(ge=1, le=10)] | None, Meta(description="How many different keys must approve.")
+    ] = None
 
 
 class RateLimit(Struct):
@@ -280,7 +287,13 @@ class Reason(Struct):
     """Why an action was denied, with what belongs to the code."""
 
     code: Literal[
-        "terminated", "tool_not_allowed", "tool_call_limit", "rate_limited", "insufficient_budget", "rejected"
+        "terminated",
+        "tool_not_allowed",
+        "tool_call_limit",
+        "rate_limited",
+        "insufficient_budget",
+        "rejected",
+        "approval_expired",
     ]
 
 
@@ -292,12 +305,26 @@ class Denied(Struct, tag_field="decision", tag="denied"):
 
 
 class Pending(Struct, tag_field="decision", tag="pending_approval"):
-    """Wait: a person decides."""
+    """Wait: a person decides. The answer to one approval of several says how many there are."""
 
     action_id: ActionId
+    approvals: int | UnsetType = UNSET
+    approvers: int | UnsetType = UNSET
 
 
 Decision = Allowed | Denied | Pending
+
+ExpiresAt = Annotated[
+    str | UnsetType, Meta(description="Until when an approval counts, where the policy says so.")
+]
+Expired = Annotated[bool | UnsetType, Meta(description="True once that time is over.")]
+
+
+class Approved(Struct):
+    """A key that approved."""
+
+    approved_by: str
+    by_key: str
 
 
 class Action(Struct):
@@ -318,6 +345,11 @@ class Action(Struct):
     approver_claimed: Annotated[
         str | UnsetType, Meta(description="Whom the body of the decision named; nothing proves it.")
     ] = UNSET
+    also_approved_by: list[Approved] | UnsetType = UNSET
+    approvals: int | UnsetType = UNSET
+    approvers: int | UnsetType = UNSET
+    expires_at: ExpiresAt = UNSET
+    expired: Expired = UNSET
     reason: Reason | UnsetType = UNSET
 
 
@@ -336,6 +368,10 @@ class PendingEntry(Struct):
     requested_at: str
     seq: int
     action: Requested
+    approvals: int | UnsetType = UNSET
+    approvers: int | UnsetType = UNSET
+    expires_at: ExpiresAt = UNSET
+    expired: Expired = UNSET
 
 
 class PendingList(Struct):

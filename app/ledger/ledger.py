@@ -17,6 +17,7 @@ from app.chain.link import seal_all
 from app.chain.record import GENESIS, Draft
 from app.errors import AgentExistsError, ConflictError, NotFoundError, TrailsError, UnknownActionError
 from app.guard import decide
+from app.guard.standing import standing
 from app.ledger.act import Actor
 from app.ledger.administration import Administration, genesis_payload
 from app.ledger.chain import Chain, ChainId, Chains
@@ -218,6 +219,7 @@ class Ledger:
             return decide.request(
                 state,
                 ask,
+                lapsed=await self._lapsed(chain, decide.lapsed_ids(state, now_us)),
                 agent_id=chain.id.agent_id,
                 log_uuid=chain.id.log_uuid,
                 actor=grant.actor,
@@ -227,6 +229,12 @@ class Ledger:
 
         return _decision(await self._actor.act(chain, on, stamp))
 
+    async def _lapsed(self, chain: Chain, ids: Sequence[str]) -> list[Action]:
+        if not ids:
+            return []
+        keys = await self._keystore.of(chain.id.tenant_id)
+        return [await action_of(self._pool, chain, keys, action_id) for action_id in ids]
+
     async def action(self, grant: Grant, action_id: str) -> JsonObject:
         """One action as it stands now.
 
@@ -234,14 +242,15 @@ class Ledger:
             NotFoundError: the agent has no such action.
         """
         chain = await self._chain(grant)
-        await self._actor.refresh(chain)
+        state = await self._actor.refresh(chain)
         keys = await self._keystore.of(grant.tenant_id)
-        return (await action_of(self._pool, chain, keys, action_id)).to_json()
+        action = await action_of(self._pool, chain, keys, action_id)
+        return action.to_json() | standing(state, action, self._clock())
 
     async def pending(self, grant: Grant) -> list[JsonObject]:
         """What waits for a person, oldest first."""
         chain = await self._chain(grant)
-        return await pending_of(self._pool, chain, await self._actor.refresh(chain))
+        return await pending_of(self._pool, chain, await self._actor.refresh(chain), self._clock())
 
     async def approve(
         self, grant: Grant, action_id: str, body: bodies.Approve, stamp: Stamp | None = None

@@ -10,6 +10,7 @@ from app.chain.record import ZERO_HASH, SignedRecord, export_line, format_timest
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse
 from app.chain.verify import verify_detached
 from app.errors import ChainError, NotFoundError
+from app.guard.standing import waiting_standing
 from app.guard.state import Action, GuardState, fold_action
 from app.ledger.mirror import check_mirror, to_microseconds
 
@@ -90,8 +91,11 @@ async def action_of(pool: Pool, chain: Chain, keys: TenantKeys, action_id: str) 
         raise chain.quarantine(f"{action_id}: {error}") from error
 
 
-async def pending_of(pool: Pool, chain: Chain, state: GuardState) -> list[JsonObject]:
-    """What waits for a person, with the input exactly as requested, oldest first."""
+async def pending_of(pool: Pool, chain: Chain, state: GuardState, now_us: int) -> list[JsonObject]:
+    """What waits for a person, with the input exactly as requested, oldest first.
+
+    What waited too long at ``now_us`` (µs) is among it, as ``expired``, until its end is on record.
+    """
     waiting = sorted(state.pending.values(), key=lambda pending: pending.seq)
     rows = await db.ledger.rows_at(
         pool, chain.id.tenant_id, chain.id.log_uuid, [item.seq for item in waiting]
@@ -103,7 +107,8 @@ async def pending_of(pool: Pool, chain: Chain, state: GuardState) -> list[JsonOb
         if row is None or row.hash != item.hash:
             raise chain.quarantine(GONE.format(seq=item.seq))
         requested_at = format_timestamp(to_microseconds(row.created_at))
-        listed.append({"requested_at": requested_at, "seq": row.seq, "action": _proven(chain, row)})
+        entry: JsonObject = {"requested_at": requested_at, "seq": row.seq, "action": _proven(chain, row)}
+        listed.append(entry | waiting_standing(state, item, now_us))
     return listed
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from app.chain.link import seal_all
 from app.chain.strict import JsonValue
-from app.errors import AlreadyTerminatedError, InvalidStateError
+from app.errors import AlreadyTerminatedError, ConflictError, InvalidStateError
 from app.guard import decide
 from app.guard.decide import Act, Ask, Decision
 from app.guard.state import EMPTY, GuardState, fold
@@ -24,7 +24,7 @@ from app.guard.words import OutcomeStatus, Severity
 from tests.support.guard_chain import AGENT, KEY, LOG, GuardChain
 from tests.support.guard_model import GuardModel
 
-TOOLS = ("free", "paid", "held", "held", "capped", "held-capped", "other", "\u043ether")
+TOOLS = ("free", "paid", "held", "held", "short", "both", "capped", "held-capped", "other", "\u043ether")
 
 costs = st.integers(0, 6)
 rules = st.fixed_dictionaries(
@@ -43,6 +43,20 @@ policies = st.fixed_dictionaries(
                 "free": st.just({"cost": 0}),
                 "paid": st.builds(lambda cost: {"cost": cost}, costs),
                 "held": st.builds(lambda cost: {"cost": cost, "requires_approval": True}, costs),
+                "short": st.builds(
+                    lambda secs: {"cost": 1, "requires_approval": True, "approval_ttl_secs": secs},
+                    st.integers(1, 4),
+                ),
+                "both": st.builds(
+                    lambda secs, n: {
+                        "cost": 2,
+                        "requires_approval": True,
+                        "approval_ttl_secs": secs,
+                        "approvers": n,
+                    },
+                    st.integers(3, 6),
+                    st.integers(1, 3),
+                ),
                 "capped": st.builds(lambda n: {"cost": 1, "max_calls": n}, st.integers(0, 3)),
             },
             optional={"held-capped": st.just({"cost": 1, "requires_approval": True, "max_calls": 1})},
@@ -102,20 +116,25 @@ class GuardMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.asked())
     @rule(data=st.data(), pause=pauses)
     def ask_again(self, data: st.DataObject, pause: int) -> None:
-        _, _, tool, value, cost = self.model.of(self.pick(data, self.model.pending()))
+        _, _, tool, value, cost, _ = self.model.of(self.pick(data, self.model.pending()))
         self.ask(tool, value, cost, pause)
 
     @precondition(lambda self: self.model.asked())
-    @rule(data=st.data(), pause=pauses)
-    def approve(self, data: st.DataObject, pause: int) -> None:
+    @rule(data=st.data(), by=st.sampled_from(["alice", "carol", "dave"]), pause=pauses)
+    def approve(self, data: st.DataObject, by: str, pause: int) -> None:
         action_id = self.pick(data, self.model.pending())
         self.chain.now_us += pause
-        if action_id in self.model.pending():
-            expected = self.model.approve(action_id, self.now())
-            self.answered(self.chain.approve(action_id), expected)
+        refused: type[ConflictError] | None = None
+        if action_id not in self.model.pending():
+            refused = InvalidStateError
+        elif by in self.model.approvals(action_id):
+            refused = ConflictError
+        if refused is None:
+            expected = self.model.approve(action_id, by, self.now())
+            self.answered(self.chain.approve(action_id, by), expected)
         else:
-            with pytest.raises(InvalidStateError):
-                self.chain.approve(action_id)
+            with pytest.raises(refused):
+                self.chain.approve(action_id, by)
 
     @precondition(lambda self: self.model.asked())
     @rule(data=st.data(), scar=st.none() | often_mild)
@@ -168,6 +187,8 @@ class GuardMachine(RuleBasedStateMachine):
         assert state.allowed == len(model.allowed())
         assert state.denied == len(model.denied())
         assert list(state.pending) == model.pending()
+        for action_id, pending in state.pending.items():
+            assert [given.by for given in pending.approvals] == model.approvals(action_id)
         assert state.requested is None
 
     @invariant()

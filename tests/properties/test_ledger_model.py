@@ -31,7 +31,7 @@ from tests.support.guard_model import GuardModel
 from tests.support.ledgers import MASTER_KEY, Caller, SetClock, Table, json_of
 from tests.support.postgres import Database
 
-TOOLS = ("free", "paid", "held", "capped", "unheard-of")
+TOOLS = ("free", "paid", "held", "short", "capped", "unheard-of")
 policies = st.fixed_dictionaries(
     {
         "budget": st.integers(0, 30),
@@ -41,6 +41,7 @@ policies = st.fixed_dictionaries(
                 "free": {"cost": 0},
                 "paid": {"cost": 3},
                 "held": {"cost": 2, "requires_approval": True},
+                "short": {"cost": 1, "requires_approval": True, "approval_ttl_secs": 2},
                 "capped": {"cost": 1, "max_calls": 2},
             }
         ),
@@ -135,7 +136,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def approve(self, side: int, data: st.DataObject, pause: float) -> None:
         action_id, now = self.pick(data), self.now(pause)
         if action_id in self.model.pending():
-            expected = self.model.approve(action_id, now)
+            expected = self.model.approve(action_id, "alice", now)
             self.decided(self.do(side, "approve", action_id, "fine"), expected)
         else:
             with pytest.raises(InvalidStateError):

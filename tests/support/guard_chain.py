@@ -105,7 +105,14 @@ class GuardChain:
         """Requests an action, with the agent's own token or with a key."""
         asked = Ask(tool, value, cost, session_id, parent_id, thought_process)
         act = decide.request(
-            self.state, asked, agent_id=AGENT, log_uuid=LOG, actor=actor, key=key, now_us=self.now_us
+            self.state,
+            asked,
+            agent_id=AGENT,
+            log_uuid=LOG,
+            actor=actor,
+            key=key,
+            now_us=self.now_us,
+            lapsed=[self.action(lapsed) for lapsed in decide.lapsed_ids(self.state, self.now_us)],
         )
         answer = self.do(act)
         assert answer is not None

@@ -6,6 +6,7 @@ It shares no code with ``app.guard`` and keeps nothing but the list. Each questi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 WEIGHTS = {"minor": 1, "moderate": 3, "severe": 10, "fatal": 4294967295}
@@ -23,7 +24,7 @@ class GuardModel:
     # --- questions, each answered from the whole list ---
 
     def asked(self) -> list[Event]:
-        """("asked", id, tool, input, cost)."""
+        """("asked", id, tool, input, cost, time)."""
         return [e for e in self.events if e[0] == "asked"]
 
     def of(self, action_id: str) -> Event:
@@ -39,6 +40,16 @@ class GuardModel:
     def pending(self) -> list[str]:
         decided = {e[1] for e in self.events if e[0] in {"allowed", "denied"}}
         return [e[1] for e in self.events if e[0] == "held" and e[1] not in decided]
+
+    def approvals(self, action_id: str) -> list[str]:
+        """The keys that approved so far, of ("approved", id, key)."""
+        return [e[2] for e in self.events if e[0] == "approved" and e[1] == action_id]
+
+    def is_late(self, action_id: str, now: int) -> bool:
+        """Whether it is too late for an approval."""
+        _, _, tool, _, _, asked = self.of(action_id)
+        ttl = (self.rule(tool) or {}).get("approval_ttl_secs")
+        return ttl is not None and now - asked > ttl * 1_000_000
 
     def spent(self) -> int:
         return sum(self.of(e[1])[4] for e in self.allowed())
@@ -86,21 +97,35 @@ class GuardModel:
         reason = self.why_not(tool, cost, now)
         if reason is None and rule and rule.get("requires_approval"):
             for action_id in self.pending():
-                if self.of(action_id)[2:] == (tool, value, cost):
+                if self.of(action_id)[2:5] == (tool, value, cost) and not self.is_late(action_id, now):
+                    self._lapse(now)
                     return {"decision": "pending_approval", "action_id": action_id}
         action_id = f"act-{len(self.asked()) + 1}"
-        self.events.append(("asked", action_id, tool, value, cost))
+        self.events.append(("asked", action_id, tool, value, cost, now))
+        if reason is not None:
+            answer = self._deny(action_id, reason)
+        elif rule and rule.get("requires_approval"):
+            self.events.append(("held", action_id))
+            answer = {"decision": "pending_approval", "action_id": action_id}
+        else:
+            answer = self._allow(action_id, now)
+        self._lapse(now)
+        return answer
+
+    def approve(self, action_id: str, key: str, now: int) -> dict[str, Any]:
+        _, _, tool, _, cost, _ = self.of(action_id)
+        if self.is_late(action_id, now):
+            return self._deny(action_id, self._too_late(action_id))
+        reason = self.why_not(tool, cost, now)
         if reason is not None:
             return self._deny(action_id, reason)
-        if rule and rule.get("requires_approval"):
-            self.events.append(("held", action_id))
-            return {"decision": "pending_approval", "action_id": action_id}
+        approvers = (self.rule(tool) or {}).get("approvers", 1)
+        self.events.append(("approved", action_id, key))
+        approvals = len(self.approvals(action_id))
+        if approvals < approvers:
+            waiting = {"approvals": approvals, "approvers": approvers}
+            return {"decision": "pending_approval", "action_id": action_id, **waiting}
         return self._allow(action_id, now)
-
-    def approve(self, action_id: str, now: int) -> dict[str, Any]:
-        _, _, tool, _, cost = self.of(action_id)
-        reason = self.why_not(tool, cost, now)
-        return self._allow(action_id, now) if reason is None else self._deny(action_id, reason)
 
     def reject(self, action_id: str, by: str, reason: str, scar: str | None) -> dict[str, Any]:
         self.events.append(("denied", action_id))
@@ -130,6 +155,18 @@ class GuardModel:
 
     def terminate(self, reason: str) -> None:
         self.events.append(("terminated", reason))
+
+    def _too_late(self, action_id: str) -> dict[str, Any]:
+        _, _, tool, _, _, asked = self.of(action_id)
+        at = datetime.fromtimestamp(asked // 1_000_000, UTC) + timedelta(microseconds=asked % 1_000_000)
+        ttl = (self.rule(tool) or {})["approval_ttl_secs"]
+        told = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {"code": "approval_expired", "approval_ttl_secs": ttl, "requested_at": told}
+
+    def _lapse(self, now: int) -> None:
+        """The first eight that are late end with what is asked next."""
+        for action_id in [late for late in self.pending() if self.is_late(late, now)][:8]:
+            self.events.append(("denied", action_id))
 
     def _allow(self, action_id: str, now: int) -> dict[str, Any]:
         self.events.append(("allowed", action_id, now))

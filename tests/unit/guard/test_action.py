@@ -12,7 +12,7 @@ from app.chain.strict import JsonValue
 from app.errors import FormatError, OrderError
 from app.guard.state import Action, fold_action
 from app.guard.words import ActionStatus, OutcomeStatus
-from tests.support.guard_chain import AGENT, KEY, GuardChain, policy_document
+from tests.support.guard_chain import AGENT, KEY, START, GuardChain, policy_document
 
 SESSION = UUID("123e4567-e89b-12d3-a456-426614174000")
 
@@ -37,6 +37,7 @@ def test_an_actions_life_to_its_end() -> None:
         status=ActionStatus.PENDING_APPROVAL,
         session_id=SESSION,
         thought_process="why",
+        asked_us=START,
     )
     assert c.action("act-1") == asked
     c.ask("email", {"to": "x"})

@@ -51,6 +51,16 @@ def test_every_member_is_written_out() -> None:
     }
 
 
+def test_what_an_approval_takes_is_written_out_where_it_is_said() -> None:
+    rule = {"cost": 1, "requires_approval": True, "approval_ttl_secs": 60, "approvers": 10}
+    policy = Policy.parse(policy_document(tools={"pay": rule}))
+    assert policy.to_json()["tools"] == {"pay": {**rule, "max_calls": None}}
+    assert Policy.parse(policy.to_json()) == policy
+    absent = {"cost": 1, "requires_approval": True, "approval_ttl_secs": None, "approvers": None}
+    plain = Policy.parse(policy_document(tools={"pay": absent}))
+    assert (plain.approvers("pay"), plain.approved_until_us("pay", 0)) == (1, None)
+
+
 @pytest.mark.parametrize("missing", ["budget", "scar_limit", "tools"])
 def test_required_members(missing: str) -> None:
     document = policy_document()
@@ -82,6 +92,24 @@ def test_required_members(missing: str) -> None:
             "tools.search.requires_approval",
         ),
         (policy_document(tools={"search": {"cost": 1, "max_call": 3}}), "tools.search.max_call"),
+        *(
+            (
+                policy_document(tools={"pay": {"cost": 1, "requires_approval": True, name: value}}),
+                f"tools.pay.{name}",
+            )
+            for name, value in (
+                ("approval_ttl_secs", 0),
+                ("approval_ttl_secs", 1.5),
+                ("approval_ttl_secs", "60"),
+                ("approval_ttl_secs", True),
+                ("approvers", 0),
+                ("approvers", 11),
+                ("approvers", "2"),
+                ("approver", 2),
+            )
+        ),
+        (policy_document(tools={"pay": {"cost": 1, "approval_ttl_secs": 60}}), "tools.pay.approval_ttl_secs"),
+        (policy_document(default_rule={"cost": 1, "approvers": 2}), "default_rule.approvers"),
         (policy_document(rate_limit={"max_actions": 2**32, "window_secs": 1}), "rate_limit.max_actions"),
         (policy_document(rate_limit={"max_actions": 1, "window_secs": 0}), "rate_limit.window_secs"),
         (policy_document(rate_limit={"max_actions": 1, "window_secs": 2**53 + 1}), "rate_limit.window_secs"),
