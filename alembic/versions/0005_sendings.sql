@@ -404,7 +404,7 @@ AS $$
                                  SELECT count(*)
                                    FROM trails.sendings AS s
                                   WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
-                                    AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid AND NOT s.guarded))
+                                    AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid))
                         FROM trails.node_ids_v1(f.tree) AS i
                        WHERE NOT replaced.ids ? i.node_id::text) END AS sendings,
                   CASE WHEN NOT f.tree @? 'lax $[*].metadata.nested_in' THEN NULL
@@ -592,8 +592,7 @@ AS $$
               AND ((c).node_type = 'SELF_CORRECTION' OR (c).name = (f).name)) AS p
 $$;
 
--- A chain's own records without a session (their session_id is its log_uuid) are no session. What the guard charges
--- is units of a budget and stands in actions; cost adds up what was posted, in the senders' unit.
+-- A chain's own records without a session (their session_id is its log_uuid) are no session.
 CREATE OR REPLACE FUNCTION trails.sessions_v1() RETURNS TABLE (
     tenant_id uuid, session_id uuid, agents text[], records bigint, nodes bigint, tool_calls bigint,
     failed_tool_calls bigint, depth integer, orphans bigint, input_tokens numeric, output_tokens numeric,
@@ -628,8 +627,7 @@ AS $$
                                        trails.input_tokens_v1(t.metadata) AS input,
                                        trails.output_tokens_v1(t.metadata) AS output,
                                        trails.total_tokens_v1(t.metadata) AS total,
-                                       CASE WHEN NOT t.guarded THEN trails.number_v1(t.metadata -> 'cost') END
-                                           AS cost,
+                                       trails.number_v1(t.metadata -> 'cost') AS cost,
                                        trails.started_at_v1(t.metadata) AS started_at,
                                        trails.ended_at_v1(t.metadata) AS ended_at
                                 OFFSET 0) AS c) AS n ON true
@@ -648,9 +646,6 @@ $$;
 -- ------------------------------------------------------------------------------------------- grants
 
 GRANT SELECT, INSERT ON trails.sendings TO trails_app;
-COMMENT ON COLUMN trails.sessions.cost IS
-    'Sum of the posted nodes'' cost, in whatever unit they were sent; what the guard charged stands in actions.';
-
 GRANT SELECT ON trails.sendings TO trails_auditor;
 GRANT EXECUTE ON FUNCTION trails.uuid_v1(text), trails.outer_id_v1(jsonb), trails.node_ids_v1(jsonb),
     trails.sent_nodes_v1(jsonb), trails.marked_calls_v1(jsonb), trails.inner_ends_v1(jsonb),

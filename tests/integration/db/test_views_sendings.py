@@ -18,7 +18,7 @@ from db.pool import Connection, Pool, tenant_transaction
 from db.sql import statements
 from tests.support.postgres import Database
 from tests.support.rows import Maker, started_chain
-from tests.support.view_rows import SESSION, Json, fragment, names, node, node_id, posted_row, send, view
+from tests.support.view_rows import SESSION, Json, by, fragment, names, node, node_id, posted_row, send, view
 from tests.support.write_catalog import read
 
 ELSEWHERE = uuid4()
@@ -135,16 +135,20 @@ async def test_a_chain_that_another_one_did_not_see_is_complete_from_its_second_
     pool: Pool, admin: asyncpg.Connection, tenant: UUID, maker: Maker, other: Maker
 ) -> None:
     async with tenant_transaction(pool, tenant) as unseen:
-        await send(unseen, other, node("b", status="failed"))
+        first = await send(unseen, other, node("b", status="failed"))
         await send(pool, maker, node("a"))
         await send(pool, maker, node("a"))
     assert {row[0] for row in await entries(admin)} == {node_id("a")}
     await send(pool, maker, node("c"))
     await db.ledger.append(pool, [other.row("event", {"session_id": str(SESSION), "type": "note"})])
     assert names(await view(pool, tenant, "failed_tool_calls")) == ["b"]
-    await send(pool, other, node("b", status="success"))
-    assert {row[0] for row in await entries(admin)} == {node_id(name) for name in "abc"}
+    second = await send(pool, other, node("b", status="success"))
+    found = await entries(admin)
+    assert {row[0] for row in found} == {node_id(name) for name in "abc"}
+    assert entry("b", first, "b", "failed") in found
+    assert entry("b", second, "b", "success") in found
     assert names(await view(pool, tenant, "failed_tool_calls")) == []
+    assert by(await view(pool, tenant, "trace_nodes"), "name")["b"]["sendings"] == 2
 
 
 async def test_a_session_of_one_record_costs_no_look_at_the_index(

@@ -225,7 +225,7 @@ def test_h33_an_edited_place_in_a_session_is_refused(
 def test_an_entry_counts_what_the_session_holds(operator: Client, agents: tuple[Client, Client]) -> None:
     mailer, planner = agents
     first = post(mailer, node(1, node_type="PLANNING"), node(2, 1, outputs={"status": "failed"}))
-    last = post(planner, node(3, 1), node(4, 1, metadata={"nested_in": "otel"}), agent="planner")
+    last = post(planner, node(3, 1), node(4, 1, metadata={"nested_in": node_id(3)}), agent="planner")
     assert operator.get("/v1/sessions").json == {
         "sessions": [
             {
