@@ -78,6 +78,11 @@ class Database(msgspec.Struct, frozen=True):
     app_url: str
     server: Server
 
+    @property
+    def name(self) -> str:
+        """Its name, by which it can be the template of others while nobody is connected to it."""
+        return str(make_url(self.admin_url).database)
+
 
 class _Databases:
     """Makes the databases of one server, and drops those whose tests have ended, several at once."""

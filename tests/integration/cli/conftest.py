@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
+from pytest_postgresql.executors import NoopExecutor
 
 from app.ledger import Ledger
 from db.pool import create_pool
 from tests.support.cli import Result, run_trails, verify
 from tests.support.ledgers import MASTER_KEY, Caller
-from tests.support.postgres import Database
+from tests.support.postgres import Database, Server, fresh_database
 from tests.support.server import server, servers, start_server
 
 __all__ = ["server", "servers", "start_server"]
@@ -82,11 +84,19 @@ class Trail(msgspec.Struct, frozen=True):
         return [row[0] for row in rows]
 
 
+@pytest.fixture(scope="session")
+def filled(postgres: Server, template: NoopExecutor) -> Iterator[str]:
+    """The name of a database with two agents, for clones."""
+    with fresh_database(postgres, template.template_dbname) as database:
+        asyncio.run(_fill(database.app_url))
+        yield database.name
+
+
 @pytest.fixture
-def trail(database: Database, tmp_path: Path) -> Trail:
-    """A database with two agents."""
-    asyncio.run(_fill(database.app_url))
-    return Trail(database, tmp_path)
+def trail(postgres: Server, filled: str, tmp_path: Path) -> Iterator[Trail]:
+    """A database with two agents, of this test alone."""
+    with fresh_database(postgres, filled) as database:
+        yield Trail(database, tmp_path)
 
 
 async def _fill(url: str) -> None:
