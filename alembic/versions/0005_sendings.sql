@@ -592,7 +592,8 @@ AS $$
               AND ((c).node_type = 'SELF_CORRECTION' OR (c).name = (f).name)) AS p
 $$;
 
--- A chain's own records without a session (their session_id is its log_uuid) are no session.
+-- A chain's own records without a session (their session_id is its log_uuid) are no session. What the guard charges
+-- is units of a budget and stands in actions; cost adds up what was posted, in the senders' unit.
 CREATE OR REPLACE FUNCTION trails.sessions_v1() RETURNS TABLE (
     tenant_id uuid, session_id uuid, agents text[], records bigint, nodes bigint, tool_calls bigint,
     failed_tool_calls bigint, depth integer, orphans bigint, input_tokens numeric, output_tokens numeric,
@@ -627,7 +628,8 @@ AS $$
                                        trails.input_tokens_v1(t.metadata) AS input,
                                        trails.output_tokens_v1(t.metadata) AS output,
                                        trails.total_tokens_v1(t.metadata) AS total,
-                                       trails.number_v1(t.metadata -> 'cost') AS cost,
+                                       CASE WHEN NOT t.guarded THEN trails.number_v1(t.metadata -> 'cost') END
+                                           AS cost,
                                        trails.started_at_v1(t.metadata) AS started_at,
                                        trails.ended_at_v1(t.metadata) AS ended_at
                                 OFFSET 0) AS c) AS n ON true
@@ -642,6 +644,9 @@ AS $$
               AND (e.created_at, e.log_uuid, e.seq) < (f.created_at, f.log_uuid, f.seq)
            OFFSET 0)
 $$;
+
+COMMENT ON COLUMN trails.sessions.cost IS
+    'Sum of the posted nodes'' cost, in whatever unit they were sent; what the guard charged stands in actions.';
 
 -- ------------------------------------------------------------------------------------------- grants
 
