@@ -238,9 +238,11 @@ async def test_records_that_are_there_are_indexed_as_if_they_came_now(
     await send(pool, other, node("a"), session=ELSEWHERE)
     alone = {name: value for name, value in outcome.items() if name != "session_id"}
     await db.ledger.append(pool, [maker.row("outcome", alone) for _ in range(2)])
+    for _ in range(2):  # among those, under the id of the other agent's chain
+        await send(pool, other, node("a"), session=maker.log_uuid)
     everything = "SELECT * FROM trails.sendings ORDER BY session_id, node_id, log_uuid, seq"
     before = await admin.fetch(everything)
-    assert len(before) == 4
+    assert len(before) == 6
     calls = await view(pool, maker.tenant_id, "tool_calls")
     await pool.expire_connections()
     migrate.downgrade(database.admin_url, "0004")
