@@ -6,6 +6,7 @@ Errors are those of ``db.errors.translate``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -91,3 +92,9 @@ async def tenants(pool: Pool, *, after: str = "", limit: int = 1_000) -> list[Te
         await connection.execute(_SQL["list_all_tenants"])
         rows = await connection.fetch(_SQL["tenants"], after, limit)
     return [TenantRow(*row) for row in rows]
+
+
+async def suspended_among(pool: Pool, tenant_ids: Sequence[UUID]) -> frozenset[UUID]:
+    """Those of these tenants that are suspended."""
+    async with tenant_transaction(pool, *tenant_ids) as connection:
+        return frozenset(row[0] for row in await connection.fetch(_SQL["suspended_among"]))

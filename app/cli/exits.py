@@ -40,7 +40,7 @@ def run_command(command: click.Command, arguments: Sequence[str]) -> int:
     except (click.exceptions.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        _let_go_of_stdout()
+        let_go_of_stdout()
         return FAILED
     except (click.ClickException, TrailsError, ModuleNotFoundError) as error:
         return _refused(error)
@@ -73,7 +73,7 @@ def _refused(error: click.ClickException | TrailsError | ModuleNotFoundError) ->
     return error.exit_code if isinstance(error, click.ClickException) else FAILED
 
 
-def _let_go_of_stdout() -> None:
-    """The reader went away (``trails … | head``): nothing more is written, not even at exit."""
+def let_go_of_stdout() -> None:
+    """The reader went away (``trails … | head``), or the disk is full: nothing more is written, also at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -73,7 +73,7 @@ def issue(
     if as_json:
         click.echo(json.dumps({"key": key, "token": token}))
         return
-    click.echo(f"key      {key['key_id']} ({role}{f' of {agent}' if agent else ''}, {name})")
+    click.echo(f"key id   {key['key_id']} ({role}{f' of {agent}' if agent else ''}, {name})")
     click.echo(f"expires  {key['expires_at'] or 'never'}")
     click.echo(f"token    {token}")
     click.echo("It is not shown again. Send it as: Authorization: Bearer <token>", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from app.cli.exits import complain
+from app.cli.exits import CommandError, complain, let_go_of_stdout
 from app.cli.text import printable
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ Examples:
   trails query tokens_and_cost_by_session --format csv > sessions.csv
   trails query before_harm --format json | jq .tool
 """
+
+_OUTPUT: Final = frozenset({errno.EPIPE, errno.ENOSPC, errno.EIO})
+"""What goes wrong when the reader of a pipe has gone, or a disk is full."""
 
 _TABLE_ROWS: Final = 200
 """Rows of a table unless --limit says otherwise; CSV and JSON have all."""
@@ -110,9 +114,21 @@ async def _ask(
     settings = Settings.from_env(os.environ)
     url = database_url(settings)
     await look(url, embedded=None if settings.database_url else settings.data_dir)
+    unread: OSError | None = None
+    shown = 0
     async with asking(url, recipe, values, tenant=tenant, timeout_secs=seconds) as answer:
-        shown = await _print(answer, format_, limit)
-        more = limit is not None and shown > limit
+        try:
+            shown = await _print(answer, format_, limit)
+        except OSError as error:
+            if error.errno not in _OUTPUT:
+                raise
+            unread = error  # of the output, not of the database: told outside of its block
+    if isinstance(unread, BrokenPipeError):
+        raise unread
+    if unread is not None:
+        let_go_of_stdout()
+        raise CommandError(f"the rows cannot be written: {unread.strerror}")
+    more = limit is not None and shown > limit
     if shown == 0:
         complain(f"{recipe.name}: no rows")
     if more:
@@ -140,6 +156,7 @@ async def _print(answer: Answer, format_: str, limit: int | None) -> int:
             kept.append(row)
     if kept:
         console_for().print(rows_table(answer.columns, kept), crop=False)
+    sys.stdout.flush()
     return count
 
 

@@ -52,7 +52,7 @@ def create(*, slug: str, name: str, operator: str, as_json: bool) -> None:
         click.echo(json.dumps({"tenant_id": tenant_id, "slug": slug, "key": key, "token": token}))
         return
     click.echo(f"tenant   {slug} ({tenant_id})")
-    click.echo(f"key      {key['key_id']} (operator, {operator})")
+    click.echo(f"key id   {key['key_id']} (operator, {operator})")
     click.echo(f"token    {token}")
     click.echo("The token is not shown again.", err=True)
 
@@ -70,11 +70,14 @@ def list_(*, as_json: bool) -> None:
                     "name": row.name,
                     "tenant_id": str(row.tenant_id),
                     "created_at": written(row.created_at),
+                    "state": "suspended" if suspended else "active",
                 }
-                for row in await ledger.administration.tenants()
+                for row, suspended in await ledger.administration.tenants()
             ]
 
-    print_rows("tenants", ("slug", "name", "tenant_id", "created_at"), asyncio.run(run()), as_json=as_json)
+    print_rows(
+        "tenants", ("slug", "name", "state", "tenant_id", "created_at"), asyncio.run(run()), as_json=as_json
+    )
 
 
 @command.command("suspend", short_help="Stop all writing for a tenant.")

@@ -314,7 +314,7 @@ class Outbox:
         _OPEN.pop(id(self), None)
         if report.waiting:
             _log.warning(
-                "%d entries for %s are left in %s; the next program that uses the folder sends them (%s)",
+                "%d entries for %s are left in %s; the next program for the same agent sends them (%s)",
                 report.waiting, self.service.url, self.folder, report.trouble or "no time",
             )  # fmt: skip
         return report

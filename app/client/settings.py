@@ -67,7 +67,9 @@ def service(
     named = _AGENT_TOKEN.fullmatch(bearer)
     name = agent or env.get(AGENT_VARIABLE) or (named[2] if named is not None else None)
     if not name:
-        raise ConfigurationError(f"no agent: give agent=…, or set {AGENT_VARIABLE}")
+        raise ConfigurationError(
+            f"no agent: this token names none (only agt_… tokens do); give agent=…, or set {AGENT_VARIABLE}"
+        )
     if _AGENT.fullmatch(name) is None:
         raise ConfigurationError(f"agent {name!r}: must be 1 to 64 of A-Z a-z 0-9 _ -")
     return Service(_checked_url(url or env.get(URL_VARIABLE) or DEFAULT_URL), bearer, name)

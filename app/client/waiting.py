@@ -81,7 +81,7 @@ class Look:
             return
         self._told = True
         held = Held(self._action_id, self._tool, self._how, secs)
-        _log.info(
+        _log.warning(
             "%s (%s) waits for the approval of a person, %.0f s at most; %s",
             held.tool or "a tool", held.action_id, held.secs, held.how_to_approve,
         )  # fmt: skip

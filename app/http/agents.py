@@ -57,7 +57,7 @@ async def create_agent(request: Call) -> Answer:
     ),
 )
 async def list_agents(request: Call) -> Answer:
-    """The tenant's agents by id, each with its status, or why it is quarantined. Operators only."""
+    """The tenant's agents by id, each with its status or its fault. Operators and auditors."""
     grant = granted(request)
     page = page_of(request, default=MAX_AGENTS, most=MAX_AGENTS)
     after = None if page.after is None else check_agent_id(page.after)

@@ -641,10 +641,16 @@ class CreatedTenant(Struct):
     token: str
 
 
+class TenantEntry(Tenant):
+    """A tenant, and whether it is suspended."""
+
+    suspended: bool
+
+
 class TenantList(Struct):
     """Tenants by slug."""
 
-    tenants: list[Tenant]
+    tenants: list[TenantEntry]
 
 
 class WhySuspended(Struct, forbid_unknown_fields=True):

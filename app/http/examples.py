@@ -277,5 +277,5 @@ CREATED_TENANT: Final[dict[str, Any]] = {
     "key": {**API_KEY, "role": "operator", "name": "Ada", "expires_at": None},
     "token": KEY_TOKEN,
 }
-TENANTS: Final[dict[str, Any]] = {"tenants": [TENANT]}
+TENANTS: Final[dict[str, Any]] = {"tenants": [{**TENANT, "suspended": False}]}
 REASON: Final[dict[str, Any]] = {"reason": "contract ended"}

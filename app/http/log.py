@@ -37,7 +37,7 @@ MAX_LOG_LIMIT = 5_000
     ),
 )
 async def read_log(request: Call) -> Answer:
-    """Records in their order, each exactly as it was signed, and the head of the chain. Operators only."""
+    """Records in their order, each as it was signed, and the chain's head. Operators and auditors."""
     grant = granted(request)
     page = page_of(request, default=LOG_LIMIT, most=MAX_LOG_LIMIT)
     after = seq_of(page.after)
@@ -56,5 +56,5 @@ async def read_log(request: Call) -> Answer:
     ),
 )
 async def verify_log(request: Call) -> Answer:
-    """Verifies the whole chain from its genesis: hashes, links, signatures, columns. Operators only."""
+    """Verifies the chain from its genesis: hashes, links, signatures, columns. Operators and auditors."""
     return answer(await services_of(request).ledger.verify(granted(request)))

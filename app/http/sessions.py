@@ -56,7 +56,7 @@ _PAGE_FIELDS = frozenset({"after", "limit"})
     ),
 )
 async def list_sessions(request: Call) -> Answer:
-    """Newest first, by the time of a session's first record. Operators only.
+    """Newest first, by the time of a session's first record. Operators and auditors.
 
     status, tool and node_type must hold of one and the same node. A page looks at a bounded number of
     records: it may be short, or empty, and still have a next; the list ends where next is null.
@@ -93,7 +93,7 @@ async def list_sessions(request: Call) -> Answer:
     ),
 )
 async def read_session(request: Call) -> Answer:
-    """The tree of all nodes that any agent sent of the session, from records that verify. Operators only.
+    """The tree of all nodes of the session, whoever sent them, from verified records. Operators and auditors.
 
     Each node is the latest sending of its agent; what the guard recorded of an action stands before whatever
     was posted under the same id. Records that do not verify are listed, and their nodes left out.

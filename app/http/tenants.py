@@ -65,7 +65,7 @@ async def list_tenants(request: Call) -> Answer:
     page = page_of(request, default=MAX_TENANTS, most=MAX_TENANTS)
     administration = services_of(request).ledger.administration
     rows = await administration.tenants(after=page.after or "", limit=page.limit)
-    return answer({"tenants": [_told(row) for row in rows]})
+    return answer({"tenants": [{**_told(row), "suspended": suspended} for row, suspended in rows]})
 
 
 @post(

@@ -187,9 +187,11 @@ class Administration:
             await db.access.add_api_key(connection, self._row(issued.key))
         return tenant, issued
 
-    async def tenants(self, *, after: str = "", limit: int = 1_000) -> list[TenantRow]:
-        """Who shares this installation, by slug."""
-        return await db.access.tenants(self._pool, after=after, limit=limit)
+    async def tenants(self, *, after: str = "", limit: int = 1_000) -> list[tuple[TenantRow, bool]]:
+        """Who shares this installation, by slug, each with whether it is suspended."""
+        rows = await db.access.tenants(self._pool, after=after, limit=limit)
+        suspended = await db.access.suspended_among(self._pool, [row.tenant_id for row in rows])
+        return [(row, row.tenant_id in suspended) for row in rows]
 
     async def suspend_tenant(self, tenant_id: UUID, actor: str, reason: str, *, suspended: bool) -> None:
         """Suspends a tenant, so that nothing more is written for it, or lets it go on.

@@ -60,3 +60,11 @@ SELECT set_config('trails.all_tenants', 'listed', true);
 -- name: tenants
 -- Who shares this database, in the order of their making; after a slug, at most so many.
 SELECT tenant_id, slug, name, created_at FROM trails.tenants WHERE slug > $1 ORDER BY slug LIMIT $2;
+
+-- name: suspended_among
+-- Those of the named tenants whose newest row says that they are suspended.
+SELECT s.tenant_id
+  FROM (SELECT DISTINCT ON (t.tenant_id) t.tenant_id, t.suspended
+          FROM trails.tenant_suspensions AS t
+         ORDER BY t.tenant_id, t.changed_at DESC) AS s
+ WHERE s.suspended;

@@ -90,6 +90,8 @@ def test_a_tenant_is_made_with_its_operator_suspended_and_resumed(
     slugs = done(run_trails("tenant", "list", "--json", env=service_env)).json["tenants"]
     assert [row["slug"] for row in slugs] == ["acme", "default"]
     done(run_trails("tenant", "suspend", "acme", "--reason", "unpaid", env=service_env))
+    standing = done(run_trails("tenant", "list", "--json", env=service_env)).json["tenants"]
+    assert [(row["slug"], row["state"]) for row in standing] == [("acme", "suspended"), ("default", "active")]
     refused = run_trails(
         "key", "issue", "--tenant", "acme", "--role", "writer", "--name", "x", env=service_env
     )

@@ -625,3 +625,30 @@ def test_the_wheel_carries_the_cookbook_and_its_types(tmp_path: Path) -> None:
     assert {"app/py.typed", "db/py.typed"} <= set(names)
     assert {f"db/queries/{name}.sql" for name in recipes()} <= set(names)
     assert "db/statements/ask.sql" in names
+
+
+@pytest.mark.parametrize(
+    ("format_", "where", "said"), [("csv", "pipe", ""), ("json", "full", "cannot be written")]
+)
+def test_a_reader_that_goes_away_is_not_the_databases_trouble(
+    told: Told, format_: str, where: str, said: str
+) -> None:
+    """A closed pipe ends quietly, a full disk is told as one."""
+    command = [sys.executable, "-m", "app.cli", "query", "tool_reliability", "--format", format_]
+    with Path("/dev/full").open("w") as full:
+        running = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"], **told.env, "TRAILS_DATABASE_URL": told.database.admin_url},
+            stdout=full if where == "full" else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if running.stdout is not None:
+            running.stdout.close()
+        assert running.stderr is not None
+        with running.stderr:
+            err = running.stderr.read()
+        assert running.wait() == 1
+    assert "database" not in err
+    assert (said in err) if said else (err == "")
