@@ -74,6 +74,6 @@ def _refused(error: click.ClickException | TrailsError | ModuleNotFoundError) ->
 
 
 def let_go_of_stdout() -> None:
-    """The reader went away (``trails … | head``), or the disk is full: nothing more is written, also at exit."""
+    """No reader is left (``trails … | head``), or no room: nothing more is written, not even at exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
