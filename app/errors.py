@@ -14,6 +14,7 @@
     ├── ConflictError               the request is sound, the present state forbids it
     │   ├── AgentExistsError
     │   ├── InvalidStateError
+    │   ├── ClaimRefusedError       an action that may not be carried out (now, so, or again)
     │   ├── AlreadyTerminatedError
     │   └── IdempotencyConflictError
     ├── PayloadTooLargeError
@@ -40,6 +41,8 @@ leaf lacks its row.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class TrailsError(Exception):
@@ -150,6 +153,29 @@ class InvalidStateError(ConflictError):
         self.action_id = action_id
         self.status = status
         super().__init__(f"action {action_id} is {status}; operation not permitted")
+
+
+class ClaimRefusedError(ConflictError):
+    """An action is not to be carried out as claimed; ``reason`` is ``{code, …}``, as it is on record."""
+
+    code = "claim_refused"
+
+    def __init__(self, action_id: str, reason: Mapping[str, object]) -> None:
+        self.action_id = action_id
+        self.reason = reason
+        self.code = str(reason["code"])
+        told = _CLAIM_REFUSED.get(self.code, self.code)
+        super().__init__(f"action {action_id} is not to be carried out: {told}")
+
+
+_CLAIM_REFUSED = {
+    "not_allowed": "it is not allowed",
+    "completed": "its outcome is on record",
+    "already_claimed": "it was claimed before, and an action is carried out once",
+    "terminated": "the agent is terminated",
+    "approval_expired": "the time of its approval is over; ask again",
+    "claim_mismatch": "tool and input are not exactly what was allowed",
+}
 
 
 class AlreadyTerminatedError(ConflictError):

@@ -45,6 +45,7 @@ class Permission(enum.StrEnum):
     READ_LOG = "read_log"
     REQUEST = "request"
     REPORT = "report"
+    CLAIM = "claim"
     REPORT_HARM = "report_harm"
     DECIDE = "decide"
     SCAR = "scar"
@@ -86,6 +87,7 @@ PERMISSIONS: dict[Role, frozenset[Permission]] = {
             Permission.READ_ACTION,
             Permission.REQUEST,
             Permission.REPORT,
+            Permission.CLAIM,
             Permission.POST,
         }
     ),

@@ -227,6 +227,14 @@ async def action_rows(
     return await _trail_rows(source, tenant_id, _TRAIL["action_rows"], tenant_id, log_uuid, action_id)
 
 
+async def claim_row(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, action_id: str, *, after: int, upto: int
+) -> TrailRow | None:
+    """The claim of one action with a ``seq`` above ``after`` and up to ``upto``, if there is one."""
+    places = (tenant_id, log_uuid, after, upto, action_id)
+    return _first(await _trail_rows(source, tenant_id, _TRAIL["claim_row"], *places))
+
+
 async def scar_rows(
     source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, upto_seq: int
 ) -> list[TrailRow]:

@@ -37,6 +37,8 @@ KNOWN_KINDS = frozenset(
         "action_allowed",
         "action_denied",
         "action_rejected",
+        "action_claimed",
+        "claim_refused",
         "outcome",
         "scar",
         "terminated",

@@ -22,6 +22,7 @@ from app.guard.fields import (
 )
 from app.guard.kinds import (
     ACTION_ALLOWED,
+    ACTION_CLAIMED,
     ACTION_DENIED,
     ACTION_REJECTED,
     ACTION_REQUESTED,
@@ -53,6 +54,8 @@ class Action(msgspec.Struct, frozen=True):
     """The keys that approved before it, where the policy wants several."""
     reason: JsonObject | None = None
     """Why it was denied: ``{code, …}``."""
+    claimed_by: str | None = None
+    """Name of the key that claimed it, to carry it out."""
     asked_us: int = 0
     """Time of its request's record, µs since the epoch."""
 
@@ -70,7 +73,7 @@ class Action(msgspec.Struct, frozen=True):
             body["session_id"] = str(self.session_id)
         if self.parent_id is not None:
             body["parent_id"] = str(self.parent_id)
-        for name in ("requested_with", "approved_by", "approver_claimed", "also_approved_by"):
+        for name in ("requested_with", "approved_by", "approver_claimed", "also_approved_by", "claimed_by"):
             known = getattr(self, name)
             if known is not None:
                 body[name] = known
@@ -92,6 +95,7 @@ _MAY_BECOME: dict[str, tuple[frozenset[ActionStatus], ActionStatus]] = {
         frozenset({ActionStatus.REQUESTED, ActionStatus.PENDING_APPROVAL}),
         ActionStatus.DENIED,
     ),
+    ACTION_CLAIMED: (frozenset({ActionStatus.ALLOWED}), ActionStatus.ALLOWED),
     ACTION_REJECTED: (frozenset({ActionStatus.PENDING_APPROVAL}), ActionStatus.DENIED),
     OUTCOME: (frozenset({ActionStatus.ALLOWED, ActionStatus.COMPLETED}), ActionStatus.COMPLETED),
 }
@@ -171,6 +175,10 @@ def _next(action: Action, record: VerifiedRecord) -> Action:
     before, after = _MAY_BECOME.get(record.kind, (frozenset(), action.status))
     if text(record.payload, "action_id") != action.action_id or action.status not in before:
         raise FormatError(f"{record.kind} does not follow on {action.action_id}", seq=record.seq)
+    if record.kind == ACTION_CLAIMED:
+        if action.claimed_by is not None:
+            raise FormatError(f"a second claim of {action.action_id}", seq=record.seq)
+        return replace(action, claimed_by=text(record.payload, "by"))
     if record.kind != OUTCOME:
         return replace(
             action,

@@ -8,7 +8,7 @@ import msgspec
 
 from app.chain.record import Draft, VerifiedRecord
 from app.chain.strict import JsonObject
-from app.errors import ConflictError, FormatError, InvalidStateError
+from app.errors import ClaimRefusedError, ConflictError, FormatError, InvalidStateError
 from app.guard import kinds
 from app.guard.action import rejection_reason
 from app.guard.fields import FieldError, as_object, integer, optional_integer, text
@@ -72,7 +72,17 @@ class PendingApproval(msgspec.Struct, frozen=True):
         return body
 
 
-Decision = Allowed | Denied | PendingApproval
+class Claimed(msgspec.Struct, frozen=True):
+    """The action is the caller's to carry out, and nobody else's any more."""
+
+    action_id: str
+
+    def to_json(self) -> JsonObject:
+        """``{claimed: true, action_id}``."""
+        return {"claimed": True, "action_id": self.action_id}
+
+
+Decision = Allowed | Denied | PendingApproval | Claimed
 
 
 class Act(msgspec.Struct, frozen=True):
@@ -109,12 +119,24 @@ def refusal_of(records: Iterable[VerifiedRecord]) -> ConflictError | None:
         FormatError: a record does not say what was refused.
     """
     for record in records:
-        if record.kind == kinds.EVENT and record.payload.get("type") == OUTCOME_CONFLICT:
-            try:
-                data = as_object(record.payload.get("data"), "data")
-                return InvalidStateError(text(data, "action_id"), ActionStatus.COMPLETED)
-            except FieldError as error:
-                raise FormatError(f"{record.kind}: {error}", seq=record.seq) from error
+        try:
+            refusal = _refusal(record)
+        except FieldError as error:
+            raise FormatError(f"{record.kind}: {error}", seq=record.seq) from error
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _refusal(record: VerifiedRecord) -> ConflictError | None:
+    payload = record.payload
+    if record.kind == kinds.EVENT and payload.get("type") == OUTCOME_CONFLICT:
+        data = as_object(payload.get("data"), "data")
+        return InvalidStateError(text(data, "action_id"), ActionStatus.COMPLETED)
+    if record.kind == kinds.CLAIM_REFUSED:
+        reason = as_object(payload.get("reason"), "reason")
+        text(reason, "code")
+        return ClaimRefusedError(text(payload, "action_id"), reason)
     return None
 
 
@@ -131,10 +153,9 @@ def _decision(record: VerifiedRecord) -> Decision | None:
         case kinds.ACTION_REJECTED:
             reason = rejection_reason(text(payload, "by"), text(payload, "reason"))
             return Denied(text(payload, "action_id"), reason)
-        case kinds.APPROVAL_REQUIRED:
-            return PendingApproval(text(payload, "action_id"))
-        case kinds.APPROVAL_GIVEN:
-            return PendingApproval(
-                text(payload, "action_id"), integer(payload, "approvals"), integer(payload, "approvers")
-            )
+        case kinds.APPROVAL_REQUIRED | kinds.APPROVAL_GIVEN:
+            counts = [optional_integer(payload, name) for name in ("approvals", "approvers")]
+            return PendingApproval(text(payload, "action_id"), *counts)
+        case kinds.ACTION_CLAIMED:
+            return Claimed(text(payload, "action_id"))
     return None

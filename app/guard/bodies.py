@@ -117,6 +117,18 @@ class Report(msgspec.Struct, frozen=True):
         return _report(value)
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """What somebody is about to carry out."""
+
+    tool: str
+    input: JsonValue = None
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> Claim:
+        """Reads ``{tool, input?}``."""
+        return _claim(value)
+
+
 class AddScar(msgspec.Struct, frozen=True):
     """A scar given by an operator or a monitor."""
 
@@ -190,6 +202,12 @@ def _report(value: JsonValue) -> Report:
         status=one_of(source, "status", OutcomeStatus),
         detail=optional_text(source, "detail") or "",
     )
+
+
+@_bad_request
+def _claim(value: JsonValue) -> Claim:
+    source = body_of(value, "tool", "input")
+    return Claim(text(source, "tool", low=1, high=MAX_TOOL_CHARS), source.get("input"))
 
 
 @_bad_request

@@ -17,7 +17,8 @@ def standing(state: GuardState, action: Action, now_us: int) -> JsonObject:
     pending = state.pending.get(action.action_id)
     if pending is not None:
         return waiting_standing(state, pending, now_us)
-    if action.status is ActionStatus.ALLOWED and action.approved_by is not None:
+    waits_for_claim = action.status is ActionStatus.ALLOWED and action.claimed_by is None
+    if waits_for_claim and action.approved_by is not None:
         return _time(state, action.tool, action.asked_us, now_us)
     return {}
 

@@ -26,12 +26,14 @@ from app.guard.action import Action, fold_action
 from app.guard.fields import MAX_TOOL_CHARS, FieldError, integer, one_of, optional_text, text
 from app.guard.kinds import (
     ACTION_ALLOWED,
+    ACTION_CLAIMED,
     ACTION_DENIED,
     ACTION_REJECTED,
     ACTION_REQUESTED,
     ADMIN,
     APPROVAL_GIVEN,
     APPROVAL_REQUIRED,
+    CLAIM_REFUSED,
     EVENT,
     OUTCOME,
     POLICY,
@@ -57,6 +59,9 @@ __all__ = [
     "next_action_id",
     "next_scar_digest",
 ]
+
+CLAIM_WINDOW_US = 60_000_000
+"""Refused claims are counted in a sliding window of a minute."""
 
 _ACTION_ID = re.compile(r"act-([1-9][0-9]{0,17})")
 
@@ -125,6 +130,8 @@ class GuardState(msgspec.Struct, frozen=True):
         recent: record times (µs) of the allowed actions inside the rate window, oldest first.
         pending: actions that wait for a person, by id.
         requested: the action that the next record decides; None between acts.
+        last_claim: place of the last ``action_claimed``; -1 when nothing was ever claimed.
+        refused_claims: record times (µs) of the claims refused inside ``CLAIM_WINDOW_US``, oldest first.
         head: position of the last record folded.
     """
 
@@ -141,6 +148,8 @@ class GuardState(msgspec.Struct, frozen=True):
     recent: tuple[int, ...] = ()
     pending: dict[str, Pending] = {}
     requested: Requested | None = None
+    last_claim: int = -1
+    refused_claims: tuple[int, ...] = ()
     head: Head | None = None
 
     @property
@@ -343,6 +352,17 @@ def _outcome(state: GuardState, record: VerifiedRecord) -> GuardState:
     return _moved(state, record)
 
 
+def _action_claimed(state: GuardState, record: VerifiedRecord) -> GuardState:
+    _known_action(state, record, text(record.payload, "action_id"))
+    return replace(state, last_claim=record.seq, head=record.head)
+
+
+def _claim_refused(state: GuardState, record: VerifiedRecord) -> GuardState:
+    _known_action(state, record, text(record.payload, "action_id"))
+    before = inside_window(state.refused_claims, record.timestamp_us, CLAIM_WINDOW_US)
+    return replace(state, refused_claims=(*before, record.timestamp_us), head=record.head)
+
+
 def _scar(state: GuardState, record: VerifiedRecord) -> GuardState:
     _policy_of(state, record)
     severity = one_of(record.payload, "severity", Severity)
@@ -381,6 +401,8 @@ _STEPS: dict[str, Callable[[GuardState, VerifiedRecord], GuardState]] = {
     ACTION_DENIED: _action_denied,
     ACTION_REJECTED: _action_rejected,
     OUTCOME: _outcome,
+    ACTION_CLAIMED: _action_claimed,
+    CLAIM_REFUSED: _claim_refused,
     SCAR: _scar,
     TERMINATED: _terminated,
 }

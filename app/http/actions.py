@@ -5,12 +5,13 @@ from __future__ import annotations
 from litestar import get, post
 
 from app.errors import (
+    ClaimRefusedError,
     IdempotencyConflictError,
     InvalidStateError,
     TooManyRequestsError,
     UnknownActionError,
 )
-from app.guard.bodies import Approve, Ask, Reject, Report
+from app.guard.bodies import Approve, Ask, Claim, Reject, Report
 from app.guard.words import OutcomeStatus
 from app.http import documents, examples
 from app.http.access import grant_further, granted
@@ -150,6 +151,39 @@ async def reject_action(request: Call) -> Answer:
     stamp = body.stamp(f"actions/{action_id}/reject")
     ledger = services_of(request).ledger
     return answer_decision(await ledger.reject(grant, action_id, rejection, stamp))
+
+
+@post(
+    "/v1/agents/{agent_id:str}/actions/{action_id:str}/claim",
+    status_code=200,
+    summary="Claim an action",
+    opt=describe(
+        Permission.CLAIM,
+        body=(documents.NewClaim, examples.NEW_CLAIM),
+        answer=documents.Claim,
+        example=examples.CLAIM,
+        errors=(
+            *ON_AGENT,
+            UnknownActionError,
+            ClaimRefusedError,
+            TooManyRequestsError,
+            IdempotencyConflictError,
+        ),
+    ),
+)
+async def claim_action(request: Call) -> Answer:
+    """Takes an allowed action to carry it out: exactly what was allowed, while the agent is alive, and once.
+
+    For the backend that acts. A refused claim (409) says why in ``code``, is on record, and leaves the action
+    as it was: ``claim_mismatch``, ``already_claimed``, ``not_allowed``, ``completed``, ``terminated``,
+    ``approval_expired``. Send an Idempotency-Key: who lost the answer gets it again with the same key.
+    """
+    grant = granted(request)
+    body = await read_json(request, grant)
+    claim = Claim.parse(body.value)
+    action_id = _action_id(request)
+    stamp = body.stamp(f"actions/{action_id}/claim")
+    return answer(await services_of(request).ledger.claim(grant, action_id, claim, stamp))
 
 
 def _action_id(request: Call) -> str:

@@ -111,6 +111,13 @@ class Outcome(Struct):
     detail: str = ""
 
 
+class NewClaim(Struct):
+    """What a backend is about to carry out."""
+
+    tool: ToolName
+    input: Annotated[Any, Meta(description="As a JSON value exactly what was allowed.")] = None
+
+
 class NewScar(Struct):
     """A mark for what a person or a monitor saw."""
 
@@ -346,11 +353,22 @@ class Action(Struct):
         str | UnsetType, Meta(description="Whom the body of the decision named; nothing proves it.")
     ] = UNSET
     also_approved_by: list[Approved] | UnsetType = UNSET
+    claimed_by: Annotated[str | UnsetType, Meta(description="Name of the key that claimed it.")] = UNSET
     approvals: int | UnsetType = UNSET
     approvers: int | UnsetType = UNSET
     expires_at: ExpiresAt = UNSET
     expired: Expired = UNSET
     reason: Reason | UnsetType = UNSET
+
+
+class Claim(Struct):
+    """The action is the caller's to carry out."""
+
+    claimed: Literal[True]
+    action_id: ActionId
+    tool: ToolName
+    input: Any
+    cost: Cost
 
 
 class Requested(Struct):

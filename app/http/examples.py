@@ -73,6 +73,14 @@ PENDING: Final[dict[str, Any]] = {
 }
 APPROVAL: Final[dict[str, Any]] = {"approver": "Ada", "note": "checked the address"}
 REJECTION: Final[dict[str, Any]] = {"approver": "Ada", "reason": "wrong address", "scar": "minor"}
+NEW_CLAIM: Final[dict[str, Any]] = {"tool": "search", "input": {"query": "rate of exchange"}}
+CLAIM: Final[dict[str, Any]] = {
+    "claimed": True,
+    "action_id": "act-1",
+    "tool": "search",
+    "input": {"query": "rate of exchange"},
+    "cost": 1,
+}
 OUTCOME: Final[dict[str, Any]] = {"status": "success", "detail": "3 results"}
 NEW_SCAR: Final[dict[str, Any]] = {"severity": "minor", "reason": "rude answer", "action_id": "act-1"}
 TERMINATION: Final[dict[str, Any]] = {"reason": "project ended", "by": "Ada"}

@@ -60,6 +60,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.ConflictError: Row(409, "Conflict"),
     errors.AgentExistsError: Row(409, "Agent exists"),
     errors.InvalidStateError: Row(409, "Invalid state"),
+    errors.ClaimRefusedError: Row(409, "Claim refused"),
     errors.AlreadyTerminatedError: Row(409, "Already terminated"),
     errors.IdempotencyConflictError: Row(409, "Idempotency conflict"),
     errors.PayloadTooLargeError: Row(413, "Payload too large"),

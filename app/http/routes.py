@@ -30,6 +30,7 @@ ROUTES: tuple[HTTPRouteHandler, ...] = (
     actions.request_action,
     actions.pending_actions,
     actions.read_action,
+    actions.claim_action,
     actions.report_outcome,
     actions.approve_action,
     actions.reject_action,

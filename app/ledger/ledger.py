@@ -17,6 +17,7 @@ from app.chain.link import seal_all
 from app.chain.record import GENESIS, Draft
 from app.errors import AgentExistsError, ConflictError, NotFoundError, TrailsError, UnknownActionError
 from app.guard import decide
+from app.guard.claim import claim
 from app.guard.standing import standing
 from app.ledger.act import Actor
 from app.ledger.administration import Administration, genesis_payload
@@ -297,6 +298,33 @@ class Ledger:
             )
 
         return _decision(await self._act_on(chain, action_id, on, stamp))
+
+    async def claim(
+        self, grant: Grant, action_id: str, body: bodies.Claim, stamp: Stamp | None = None
+    ) -> JsonObject:
+        """Takes an allowed action to carry it out: ``{claimed: true, action_id, tool, input, cost}``.
+
+        Raises:
+            ClaimRefusedError: it may not be carried out so, or was claimed before; this is on record.
+            TooManyRequestsError: too many claims were refused a moment ago; nothing is recorded.
+        """
+        chain = await self._chain(grant)
+
+        def on(state: GuardState, action: Action, now_us: int) -> Act:
+            return claim(
+                state,
+                action,
+                body,
+                log_uuid=chain.id.log_uuid,
+                actor=grant.actor,
+                key=grant.key,
+                now_us=now_us,
+            )
+
+        claimed = _decision(await self._act_on(chain, action_id, on, stamp)).to_json()
+        keys = await self._keystore.of(grant.tenant_id)
+        action = await action_of(self._pool, chain, keys, action_id)
+        return {**claimed, "tool": action.tool, "input": action.input, "cost": action.cost}
 
     async def report(
         self, grant: Grant, action_id: str, body: bodies.Report, stamp: Stamp | None = None

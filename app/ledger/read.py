@@ -10,6 +10,7 @@ from app.chain.record import ZERO_HASH, SignedRecord, export_line, format_timest
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse
 from app.chain.verify import verify_detached
 from app.errors import ChainError, NotFoundError
+from app.guard.kinds import ACTION_ALLOWED, OUTCOME
 from app.guard.standing import waiting_standing
 from app.guard.state import Action, GuardState, fold_action
 from app.ledger.mirror import check_mirror, to_microseconds
@@ -82,6 +83,7 @@ async def action_of(pool: Pool, chain: Chain, keys: TenantKeys, action_id: str) 
     records = [verified_row(chain, keys, row) for row in rows if row.seq <= upto]
     if not records:
         raise NotFoundError("action not found")
+    records = await _with_claim(pool, chain, keys, action_id, records)
     waiting = chain.state.pending.get(action_id)
     if waiting is not None and records[0].hash != waiting.hash:
         raise chain.quarantine(f"the request of {action_id} in the table is not the one that was verified")
@@ -89,6 +91,27 @@ async def action_of(pool: Pool, chain: Chain, keys: TenantKeys, action_id: str) 
         return fold_action(records)
     except ChainError as error:
         raise chain.quarantine(f"{action_id}: {error}") from error
+
+
+async def _with_claim(
+    pool: Pool, chain: Chain, keys: TenantKeys, action_id: str, records: list[VerifiedRecord]
+) -> list[VerifiedRecord]:
+    """The action's records with its claim, which stands between the permission and the outcome.
+
+    No index leads there, so only those places are looked at where the fold says that a claim can be.
+    """
+    allowed = next((record.seq for record in records if record.kind == ACTION_ALLOWED), None)
+    if allowed is None:
+        return records
+    outcome = next((record.seq for record in records if record.kind == OUTCOME), None)
+    upto = chain.state.last_claim if outcome is None else min(chain.state.last_claim, outcome)
+    if upto < allowed:
+        return records
+    row = await db.ledger.claim_row(
+        pool, chain.id.tenant_id, chain.id.log_uuid, action_id, after=allowed, upto=upto
+    )
+    claims = [] if row is None else [verified_row(chain, keys, row)]
+    return sorted([*records, *claims], key=lambda record: record.seq)
 
 
 async def pending_of(pool: Pool, chain: Chain, state: GuardState, now_us: int) -> list[JsonObject]:

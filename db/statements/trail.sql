@@ -132,6 +132,16 @@ SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
    AND NOT trace_data ? 'joined'
  ORDER BY seq;
 
+-- name: claim_row
+-- The claim of one action among the records behind $3 up to $4, where it is known to be, if it is.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+       prev_hash, hash, signature, key_id, idempotency_key, signed_text
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND log_uuid = $2 AND seq > $3 AND seq <= $4
+   AND kind = 'action_claimed' AND trace_data ->> 'action_id' = $5
+ ORDER BY seq
+ LIMIT 1;
+
 -- name: scar_rows
 -- All scars up to a position, for the status; the fold's digest proves that none is missing.
 SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,

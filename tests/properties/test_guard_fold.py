@@ -16,7 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from app.chain.link import seal_all
 from app.chain.strict import JsonValue
-from app.errors import AlreadyTerminatedError, ConflictError, InvalidStateError
+from app.errors import (
+    AlreadyTerminatedError,
+    ClaimRefusedError,
+    ConflictError,
+    InvalidStateError,
+    TooManyRequestsError,
+)
 from app.guard import decide
 from app.guard.decide import Act, Ask, Decision
 from app.guard.state import EMPTY, GuardState, fold
@@ -159,6 +165,26 @@ class GuardMachine(RuleBasedStateMachine):
             with pytest.raises(InvalidStateError):
                 self.chain.report(action_id, status)
 
+    @precondition(lambda self: self.model.asked())
+    @rule(data=st.data(), exactly=st.sampled_from([True, True, False]), times=st.sampled_from([1, 2, 22]))
+    def claim(self, data: st.DataObject, exactly: bool, times: int) -> None:
+        done = [e[1] for e in self.model.allowed() if not self.model.outcomes(e[1])]
+        action_id = self.pick(data, done)
+        _, _, tool, value, _, _ = self.model.of(action_id)
+        if not exactly:
+            value = {"swapped": value}
+        for _ in range(times):
+            why_not = self.model.why_not_claim(action_id, tool, value, self.now())
+            if not self.model.claim(action_id, why_not, self.now()):
+                with pytest.raises(TooManyRequestsError):
+                    self.chain.claim(action_id, tool, value)
+            elif why_not is None:
+                assert self.chain.claim(action_id, tool, value).to_json()["claimed"] is True
+            else:
+                with pytest.raises(ClaimRefusedError) as caught:
+                    self.chain.claim(action_id, tool, value)
+                assert caught.value.code == why_not
+
     @rule(severity=often_mild)
     def scar(self, severity: Severity) -> None:
         self.model.scar(severity)
@@ -190,6 +216,9 @@ class GuardMachine(RuleBasedStateMachine):
         for action_id, pending in state.pending.items():
             assert [given.by for given in pending.approvals] == model.approvals(action_id)
         assert state.requested is None
+        assert len(state.refused_claims) <= 20
+        claimed = [r.payload["action_id"] for r in self.chain.records if r.kind == "action_claimed"]
+        assert len(set(claimed)) == len(claimed)
 
     @invariant()
     def the_budget_is_never_overspent(self) -> None:

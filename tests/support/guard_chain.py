@@ -11,7 +11,8 @@ from app.chain.record import GENESIS, Draft, VerifiedRecord
 from app.chain.strict import JsonValue
 from app.errors import UnknownActionError
 from app.guard import decide
-from app.guard.bodies import Ask
+from app.guard.bodies import Ask, Claim
+from app.guard.claim import claim
 from app.guard.decide import Act, Decision
 from app.guard.policy import Policy
 from app.guard.state import EMPTY, Action, GuardState, fold, fold_action
@@ -83,6 +84,7 @@ class GuardChain:
             "action_allowed",
             "action_denied",
             "action_rejected",
+            "action_claimed",
             "outcome",
         }
         own = [r for r in self.records if r.kind in kinds and r.payload["action_id"] == action_id]
@@ -139,6 +141,13 @@ class GuardChain:
         answer = self._on(
             decide.reject, action_id, approver="Bob", reason=reason, scar=scar, actor="bob", key="bob-key"
         )
+        assert answer is not None
+        return answer
+
+    def claim(self, action_id: str, tool: str, value: JsonValue = None, by: str = "backend") -> Decision:
+        """Claims an action to carry it out."""
+        body = Claim(tool, value)
+        answer = self._on(claim, action_id, body=body, actor=by, key=f"{by}-key")
         assert answer is not None
         return answer
 

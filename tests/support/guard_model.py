@@ -134,6 +134,36 @@ class GuardModel:
         why = {"code": "rejected", "by": by, "reason": reason}
         return {"decision": "denied", "action_id": action_id, "reason": why}
 
+    def claims(self, action_id: str) -> list[Event]:
+        return [e for e in self.events if e[0] == "claimed" and e[1] == action_id]
+
+    def why_not_claim(self, action_id: str, tool: str, value: object, now: int) -> str | None:
+        """Why an action is not to be carried out so, or None."""
+        _, _, allowed_tool, allowed_value, _, _ = self.of(action_id)
+        killed = self.termination() not in {None, "budget exhausted"}
+        scarred = self.score() >= self.policy["scar_limit"] and any(e[0] == "scar" for e in self.events)
+        held = ("held", action_id) in self.events
+        checks = {
+            "completed": bool(self.outcomes(action_id)),
+            "not_allowed": action_id not in [e[1] for e in self.allowed()],
+            "already_claimed": bool(self.claims(action_id)),
+            "terminated": killed or (self.termination() is not None and scarred),
+            "approval_expired": held and self.is_late(action_id, now),
+            "claim_mismatch": (allowed_tool, allowed_value) != (tool, value),
+        }
+        return next((code for code, applies in checks.items() if applies), None)
+
+    def claim(self, action_id: str, why_not: str | None, now: int) -> bool:
+        """Whether the claim, or its refusal, is recorded: twenty refusals in any minute are."""
+        refused = [e for e in self.events if e[0] == "claim refused" and e[1] > now - 60_000_000]
+        if why_not is None:
+            self.events.append(("claimed", action_id))
+        elif len(refused) < 20:
+            self.events.append(("claim refused", now))
+        else:
+            return False
+        return True
+
     def may_report(self, action_id: str, status: str) -> bool:
         if action_id not in [e[1] for e in self.allowed()]:
             return False

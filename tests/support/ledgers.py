@@ -110,6 +110,20 @@ class Caller:
         may = self.may(Permission.DECIDE, key_of="bob")
         return await self.ledger.reject(may, action_id, parsed, mark)
 
+    async def claim(
+        self,
+        action_id: str,
+        tool: str = "search",
+        value: Any = None,
+        key: str | None = None,
+        *,
+        by: str = "backend",
+    ) -> JsonObject:
+        body: Json = {"tool": tool, "input": value}
+        mark = _stamp(f"actions/{action_id}/claim", key, body)
+        may = self.may(Permission.CLAIM, key_of=by)
+        return await self.ledger.claim(may, action_id, bodies.Claim.parse(body), mark)
+
     async def report(
         self, action_id: str, status: str = "success", detail: str = "", key: str | None = None
     ) -> JsonObject:

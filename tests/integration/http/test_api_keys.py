@@ -22,6 +22,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "actions": {"tool": "search"},
     "approve": {"approver": "A"},
     "reject": {"approver": "A", "reason": "r"},
+    "claim": {"tool": "search"},
     "outcome": {"status": "success", "detail": "d"},
     "scars": {"severity": "minor", "reason": "r"},
     "terminate": {"reason": "r", "by": "A"},

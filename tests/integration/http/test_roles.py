@@ -17,6 +17,7 @@ BODIES: dict[str, dict[str, object]] = {
     "actions": {"tool": "search"},
     "approve": {"approver": "A"},
     "reject": {"approver": "A", "reason": "r"},
+    "claim": {"tool": "search"},
     "outcome": {"status": "success", "detail": "d"},
     "scars": {"severity": "minor", "reason": "r"},
     "terminate": {"reason": "r", "by": "A"},
@@ -30,6 +31,7 @@ AGENT_MAY = {
     ("GET", "/v1/agents/mailer"),
     ("POST", "/v1/agents/mailer/actions"),
     ("GET", "/v1/agents/mailer/actions/act-1"),
+    ("POST", "/v1/agents/mailer/actions/act-1/claim"),
     ("POST", "/v1/agents/mailer/actions/act-1/outcome"),
     ("POST", "/v1/agents/mailer/traces"),
     ("POST", "/v1/agents/mailer/events"),
@@ -46,7 +48,7 @@ def call(client: Client, method: str, path: str, body: Mapping[str, object] | No
 
 
 def test_the_matrix_holds_every_route() -> None:
-    assert len(PROTECTED) == 21
+    assert len(PROTECTED) == 22
     assert {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/v1/public-key")} == {
         (method, path) for method, path, needs_token in routes() if not needs_token
     }

@@ -38,6 +38,7 @@ def made(kind: type[TrailsError]) -> TrailsError:
         errors.InvalidPolicyError: ("tools.x.cost", "must be an integer >= 0"),
         errors.InvalidMemberError: ("trace_tree[3].parent_id", "must be a UUID or null"),
         errors.InvalidStateError: ("act-1", "denied"),
+        errors.ClaimRefusedError: ("act-1", {"code": "claim_mismatch"}),
         errors.PayloadTooLargeError: (4_096,),
     }
     return kind(*arguments.get(kind, ("the sentence",)))
