@@ -140,6 +140,8 @@ def drop(admin_url: str, login: str) -> None:
             text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = :login"),
             {"login": login},
         )
+        # Whatever it was made to own or to grant would keep the role.
+        _run(connection, sql.SQL("DROP OWNED BY {}").format(sql.Identifier(login)))
         _run(connection, sql.SQL("DROP ROLE {}").format(sql.Identifier(login)))
 
 

@@ -34,8 +34,9 @@ AS $$
      WHERE i.node_id IS NOT NULL
 $$;
 
--- What the index says of a tree's nodes, each id once: of a call the tool and the status. Texts that are longer
--- than any that the service takes are left out, and equal none.
+-- What the index says of a tree's nodes, each id once: of a call the tool and the status. A call that is marked as
+-- an inner end itself is none here: it is no outer end, or two calls that name each other would both be left out.
+-- Texts that are longer than any that the service takes are left out, and equal none.
 CREATE FUNCTION trails.sent_nodes_v1(tree jsonb) RETURNS TABLE (node_id uuid, tool text, status text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -44,7 +45,9 @@ AS $$
            CASE WHEN i.call AND char_length(i.node -> 'outputs' ->> 'status') <= 64
                 THEN i.node -> 'outputs' ->> 'status' END
       FROM (SELECT x.node, x."position", trails.uuid_v1(x.node ->> 'node_id') AS node_id,
-                   x.node ->> 'node_type' = 'TOOL_CALL' AS call
+                   x.node ->> 'node_type' = 'TOOL_CALL'
+                       AND coalesce(trails.outer_id_v1(x.node -> 'metadata')
+                                    = trails.uuid_v1(x.node ->> 'node_id'), true) AS call
               FROM jsonb_path_query(tree, 'lax $[*]') WITH ORDINALITY AS x (node, "position")
             OFFSET 0) AS i
      WHERE i.node_id IS NOT NULL
@@ -152,13 +155,15 @@ BEGIN
                            AND o.kind IN ('outcome', 'action_denied', 'action_rejected'))
                 ORDER BY o.created_at DESC, o.log_uuid DESC, o.seq DESC
                 LIMIT 1) AS e
+         CROSS JOIN LATERAL (
+               SELECT i.node_id FROM trails.node_ids_v1(e.trace_data -> 'trace_tree') AS i LIMIT 1) AS any_node
          WHERE p.indexed
+           -- One look at one key (OFFSET 0 keeps it that), whatever the record before holds.
            AND NOT EXISTS (
                SELECT FROM trails.sendings AS s
-                WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id AND s.log_uuid = e.log_uuid
-                  AND s.seq = e.seq
-                  AND s.node_id = (SELECT i.node_id FROM trails.node_ids_v1(e.trace_data -> 'trace_tree') AS i
-                                    LIMIT 1))
+                WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id
+                  AND s.node_id = any_node.node_id AND s.log_uuid = e.log_uuid AND s.seq = e.seq
+               OFFSET 0)
         UNION ALL
         SELECT e.tenant_id, e.session_id, e.log_uuid, e.seq, e.kind, e.trace_data
           FROM (SELECT DISTINCT tenant_id, session_id FROM part WHERE NOT indexed) AS p
@@ -259,7 +264,7 @@ CREATE POLICY app_appends ON trails.sendings FOR INSERT TO trails_app
 -- ------------------------------------------------------------------------------- calls from both ends
 
 -- A call that is marked as the inner end of another one (metadata.nested_in) is left out of the calls when that
--- one is there and says enough: a TOOL_CALL of the same tool, in the same chain, or in another one if one key of
+-- one is there and says enough: a TOOL_CALL of the same tool that is not so marked itself, in the same chain, or in another one if one key of
 -- a person or service, and neither agent, posted both records. An inner call that did not succeed is left out
 -- only when the outer one has the same status, so that no failure is hidden.
 
@@ -503,7 +508,7 @@ BEGIN
         SELECT jsonb_object_agg(i.log_uuid || '/' || i.seq || '/' || i."position", true)
           FROM call AS i
           JOIN call AS o ON o.node_id = i.outer_id AND o.name = i.name
-         WHERE i.outer_id IS DISTINCT FROM i.node_id
+         WHERE i.outer_id IS DISTINCT FROM i.node_id AND coalesce(o.outer_id = o.node_id, true)
            AND (i.status IS NULL OR i.status IN ('success', o.status))
            AND CASE WHEN o.log_uuid = i.log_uuid THEN true
                     ELSE (SELECT t.actor NOT IN (i.agent_id, o.agent_id)

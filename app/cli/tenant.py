@@ -37,7 +37,7 @@ def command() -> None:  # noqa: D103  click shows _HELP
 @command.command("create", short_help="Make a tenant; its first operator's key is shown once.")
 @click.argument("slug")
 @click.option("--name", required=True, help="What the tenant is called in full.")
-@click.option("--operator", default="operator", show_default=True, help="Name of its first operator's key.")
+@click.option("--operator", required=True, help="Name of its first operator's key: a person's.")
 @json_option
 def create(*, slug: str, name: str, operator: str, as_json: bool) -> None:
     """Make a tenant; its first operator's key is shown once."""

@@ -54,6 +54,12 @@ MAX_KEYS: Final = 10_000
 Act = Callable[["Connection", datetime], Awaitable["JsonObject"]]
 """Changes tables within the transaction, at a time; returns the payload of the record that says so."""
 
+RESERVED_NAMES: Final = frozenset({"root", "operator", "guard", "rotation", "system", "trails"})
+"""Actors of the installation's own: no key is called so, in whatever case."""
+
+_LAST_EXPIRY: Final = datetime(9000, 1, 1, tzinfo=UTC)
+"""Far from what PostgreSQL's clients take for the end of time."""
+
 _SLUG: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -223,16 +229,14 @@ class Administration:
         Raises:
             NotFoundError: no such tenant.
         """
-        keys = await self._keystore.of(tenant_id)
         row = self._keystore.new_key(tenant_id)
 
         async def act(connection: Connection, _now: datetime) -> JsonObject:
-            await db.ledger.add_signing_key(connection, row)
-            return {
-                "act": "signing_key_rotated",
-                "from": keys.newest.public.hex,
-                "to": row.public_key,
-            }
+            # By the clock that all share, and after every key there is: their order is that of this time.
+            before = (await db.ledger.signing_keys(connection, tenant_id))[-1]
+            at = max(await db.access.server_time(connection), before.created_at + timedelta(microseconds=1))
+            await db.ledger.add_signing_key(connection, msgspec.structs.replace(row, created_at=at))
+            return {"act": "signing_key_rotated", "from": before.public_key, "to": row.public_key}
 
         await self._do(tenant_id, actor, act, None)
         self._keystore.forget(tenant_id)
@@ -328,8 +332,12 @@ class Administration:
             created_at=now,
             expires_at=None if wanted.expires_at is None else wanted.expires_at.astimezone(UTC),
         )
-        if key.expires_at is not None and key.expires_at <= now:
-            raise BadRequestError("expires_at: must be in the future")
+        if key.expires_at is not None and not now < key.expires_at < _LAST_EXPIRY:
+            raise BadRequestError("expires_at: must be in the future, and before the year 9000")
+        if key.role is not Role.AGENT and key.name.casefold() in RESERVED_NAMES:
+            raise BadRequestError(
+                f"name: {key.name!r} is what records call the service itself; choose another"
+            )
         return IssuedKey(key, self._mint.token(tenant_id, key_id, secret))
 
     async def _check_key(self, connection: Connection, key: ApiKey, now: datetime) -> None:

@@ -26,7 +26,7 @@ from app.ledger.mirror import to_microseconds
 from app.ledger.post import Entry
 from app.ledger.sessions import EVER, FIRST
 from app.principal import Permission
-from app.trace.node import action_node_id
+from app.trace.node import action_node_id, is_uuid
 from app.trace.tree import GUARD_KINDS, Sending, Source, Tree, TreeNode, assemble, sendings_of
 from db.ledger import TrailRow
 from db.pool import create_pool
@@ -238,9 +238,7 @@ def calls_of(tree: Tree, rows: list[TrailRow]) -> list[TreeNode]:
 
 def _is_inner_of(inner: Sending, outer: Sending, records: dict[tuple[UUID, int], TrailRow]) -> bool:
     of_inner, of_outer = (records[one.source.log_uuid, one.source.seq] for one in (inner, outer))
-    metadata = json.loads(of_inner.signed_text)["payload"]["trace_tree"][inner.position].get("metadata")
-    mark = metadata.get("nested_in") if isinstance(metadata, dict) else None
-    if not isinstance(mark, str) or mark.lower() != outer.node_id or outer.node_id == inner.node_id:
+    if _named(inner, of_inner) != outer.node_id or _named(outer, of_outer) is not None:
         return False
     one_poster = of_inner.actor == of_outer.actor and of_inner.actor not in {
         of_inner.agent_id,
@@ -251,6 +249,13 @@ def _is_inner_of(inner: Sending, outer: Sending, records: dict[tuple[UUID, int],
         and (inner.source.log_uuid == outer.source.log_uuid or one_poster)
         and inner.status in {None, "success", outer.status}
     )
+
+
+def _named(node: Sending, row: TrailRow) -> str | None:
+    """The other node that a node says it is the inner end of."""
+    metadata = json.loads(row.signed_text)["payload"]["trace_tree"][node.position].get("metadata")
+    mark = metadata.get("nested_in") if isinstance(metadata, dict) else None
+    return mark.lower() if is_uuid(mark) and mark.lower() != node.node_id else None
 
 
 def _mark(drawn: Any, of_action: str) -> Any:

@@ -97,7 +97,22 @@ def mark_nested(nodes: Sequence[SpanNode]) -> dict[SpanKey, SpanKey]:
             outer = end_of(above)
             if is_inner_end(end_of(node.value), outer):
                 mark(node.value, outer.node_id)
+    _name_outermost(calls)
     return open_ends
+
+
+def _name_outermost(calls: Sequence[SpanNode]) -> None:
+    """Lets each mark name the outermost end: a call that is marked itself is the outer end of none."""
+    marks = {_text(node.value.get("node_id")): mark_of(node.value) for node in calls}
+    for node in calls:
+        outer = mark_of(node.value)
+        for _ in range(_MAX_BETWEEN):
+            further = marks.get(outer) if isinstance(outer, str) else None
+            if not isinstance(further, str):
+                break
+            outer = further
+        if isinstance(outer, str):
+            mark(node.value, outer)
 
 
 def _nearest(node: JsonObject, places: Mapping[Place, JsonObject]) -> JsonObject | Place | None:

@@ -101,7 +101,7 @@ def test_a_tenant_is_made_with_its_operator_suspended_and_resumed(
     assert recorded(service_env, "acme") == [
         "tenant_created", "key_issued", "tenant_suspended", "tenant_resumed", "key_issued",
     ]  # fmt: skip
-    assert run_trails("tenant", "create", "acme", "--name", "A", env=service_env).code == 1
+    assert run_trails("tenant", "create", "acme", "--name", "A", "--operator", "B", env=service_env).code == 1
     assert "tenant not found" in run_trails("key", "list", "--tenant", "nobody", env=service_env).err
     verified = run_trails("verify", env={**service_env, "TRAILS_DATABASE_URL": database.admin_url})
     assert verified.code == 0, verified.out
@@ -109,13 +109,13 @@ def test_a_tenant_is_made_with_its_operator_suspended_and_resumed(
 
 def test_an_auditor_logs_in_with_what_was_printed(admin_env: dict[str, str], database: Database) -> None:
     del database
-    done(run_trails("tenant", "create", "acme", "--name", "Acme", env=admin_env))
+    done(run_trails("tenant", "create", "acme", "--name", "Acme", "--operator", "Ada", env=admin_env))
     made = done(
         run_trails("sql-login", "create", "--tenant", "acme", "--name", "audit", "--json", env=admin_env)
     ).json
     url = made["psql"].removeprefix("psql '").removesuffix("'")
     with psycopg.connect(url) as login:
-        assert login.execute("SELECT slug FROM tenants").fetchall() == [("acme",)]
+        assert login.execute("SELECT agent_id FROM agents").fetchall() == [("_administration",)]
         acts = login.execute(
             "SELECT trace_data ->> 'act' FROM agent_audit_trails WHERE kind = 'admin' ORDER BY seq"
         ).fetchall()

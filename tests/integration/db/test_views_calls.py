@@ -59,13 +59,21 @@ CASES: dict[str, tuple[list[Sent], list[str]]] = {
     "two posters in one chain": ([Sent([outer()], actor="agent-1"), Sent([inner()])], ["outer"]),
     "two chains, one poster": ([Sent([outer()]), Sent([inner()], "agent-2")], ["outer"]),
     "two chains, the inner one first": ([Sent([inner()], "agent-2"), Sent([outer()])], ["outer"]),
-    "the outer one is itself marked": (
-        [Sent([outer(metadata={"nested_in": node_id("outermost")}), inner()])],
-        ["outer"],
+    "the outer one names itself": (
+        [Sent([outer(metadata={"nested_in": node_id("outer")}), inner()])], ["outer"],
     ),
-    "marked in both directions": ([Sent([outer(metadata={"nested_in": node_id("inner")}), inner()])], []),
     "the outer one was sent again": ([Sent([outer("success")]), Sent([inner()]), Sent([outer()])], ["outer"]),
     # --- and these stand as calls of their own
+    "the outer one is itself marked": (
+        [Sent([outer(metadata={"nested_in": node_id("outermost")}), inner()])], BOTH,
+    ),
+    "the outer one is itself marked, in another record": (
+        [Sent([outer(metadata={"nested_in": node_id("outermost")})]), Sent([inner()])], BOTH,
+    ),
+    "two that name each other": ([Sent([outer(metadata={"nested_in": node_id("inner")}), inner()])], BOTH),
+    "two that name each other, apart": (
+        [Sent([outer(metadata={"nested_in": node_id("inner")})]), Sent([inner()])], BOTH,
+    ),
     "the outer one is missing": ([Sent([inner()])], ["inner"]),
     "the outer one is missing among others": ([Sent([inner()]), Sent([node("x", status="failed")])],
                                               ["inner", "x"]),
