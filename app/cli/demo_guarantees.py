@@ -36,6 +36,7 @@ WHERE x.node_type = 'TOOL_CALL' AND x.outputs->>'status' = 'failed';
 
 _TRAIL: Final = "trails.agent_audit_trails"
 _TRIGGERS: Final = ("refuse_change_statement", "refuse_change_row", "check_append")
+_SENDINGS_TRIGGERS: Final = ("check_sendings", "refuse_change_statement", "refuse_change_row")
 
 
 class Play:
@@ -221,11 +222,16 @@ def _tampering(play: Play) -> str | None:
 def _cut(play: Play) -> str | None:
     """A tail that was cut is found by a head that was kept elsewhere."""
     url = play.stage.copy("demo_cut")
+    last = int(play.head["seq"]) - 3
     with play.stage.connect(url) as connection:
         _switch_triggers(connection, on=False)
-        connection.execute(f"DELETE FROM {_TRAIL} WHERE seq > {int(play.head['seq']) - 3}")  # noqa: S608  a number
+        connection.execute(f"DELETE FROM {_TRAIL} WHERE seq > {last}")  # noqa: S608  a number
         _switch_triggers(connection, on=True)
-    play.say("  a superuser deletes the last three records; the database alone cannot know:")
+        # And what would tell of them: the index of nodes.
+        connection.execute("ALTER TABLE trails.sendings DISABLE TRIGGER ALL")
+        connection.execute(f"DELETE FROM trails.sendings WHERE seq > {last}")  # noqa: S608  a number
+        _switch_triggers(connection, on=True, table="trails.sendings", names=_SENDINGS_TRIGGERS)
+    play.say("  a superuser deletes the last three records without a trace; the database alone cannot know:")
     play.verify(url)
     kept = Anchor(play.head["seq"], play.head["hash"], agent_id=AGENT)
     play.say(f"  with the head that the operator kept ({kept.seq}:{kept.hash[:16]}…):")
@@ -249,10 +255,16 @@ def _restart(play: Play) -> str | None:
     return None if after == before else f"it was {before} and is {after}"
 
 
-def _switch_triggers(connection: psycopg.Connection[Any], *, on: bool) -> None:
+def _switch_triggers(
+    connection: psycopg.Connection[Any],
+    *,
+    on: bool,
+    table: str = _TRAIL,
+    names: tuple[str, ...] = _TRIGGERS,
+) -> None:
     how = "ENABLE ALWAYS" if on else "DISABLE"
-    changes = ", ".join(f"{how} TRIGGER {name}" for name in _TRIGGERS)
-    connection.execute(f"ALTER TABLE {_TRAIL} {changes}".encode())
+    changes = ", ".join(f"{how} TRIGGER {name}" for name in names)
+    connection.execute(f"ALTER TABLE {table} {changes}".encode())
 
 
 def _seq_of(connection: psycopg.Connection[Any], text: str) -> int:
