@@ -157,6 +157,48 @@ AS $$
               AND ((c).node_type = 'SELF_CORRECTION' OR (c).name = (f).name)) AS p
 $$;
 
+CREATE OR REPLACE FUNCTION trails.session_paths_v1() RETURNS TABLE (
+    tenant_id uuid, session_id uuid, agent_id text, node_id text, parent_id text, node_type text, name text,
+    status text, depth integer, path text[], names text[], root_id text, orphan boolean, cyclic boolean,
+    sendings bigint, "order" bigint, log_uuid uuid, seq bigint)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT f.tenant_id, f.session_id, p.agent_id, p.node_id, p.parent_id, p.node_type, p.name, p.status, p.depth,
+           p.path, p.names, p.root_id, p.orphan, p.depth IS NULL, p.sendings, p.number, p.log_uuid,
+           p.seq
+      FROM trails.agent_audit_trails AS f
+     CROSS JOIN LATERAL (
+           WITH RECURSIVE node AS MATERIALIZED (
+               SELECT row_number() OVER (ORDER BY n.recorded_at, n.log_uuid, n.seq, n."position") AS number,
+                      n.agent_id, n.node_id, n.parent_id, n.node_type, n.name, n.status, n.log_uuid, n.seq,
+                      n.guarded, n.sendings
+                 FROM trails.session_nodes_v1(f.tenant_id, f.session_id) AS n
+           ), linked AS MATERIALIZED (
+               -- Two chains may have sent the parent: its own chain's first, then the guard's.
+               SELECT DISTINCT ON (c.number) c.*, a.number AS above
+                 FROM node AS c LEFT JOIN node AS a ON a.node_id = c.parent_id
+                ORDER BY c.number, (a.log_uuid = c.log_uuid) DESC NULLS LAST, a.guarded DESC, a.number
+           ), walk AS (
+               SELECT l.number, l.node_id AS root_id, 1 AS depth, ARRAY[l.node_id] AS path, ARRAY[l.name] AS names
+                 FROM linked AS l
+                WHERE CASE WHEN l.above IS NULL THEN true ELSE false END
+               UNION ALL
+               -- The last 128 steps: a chain of 10,000 nodes would take gigabytes.
+               SELECT l.number, w.root_id, w.depth + 1,
+                      (w.path || l.node_id)[greatest(1, cardinality(w.path) - 126):],
+                      (w.names || l.name)[greatest(1, cardinality(w.names) - 126):]
+                 FROM walk AS w JOIN linked AS l ON l.above = w.number
+           )
+           SELECT l.*, w.root_id, w.depth, w.path, w.names,
+                  l.above IS NULL AND l.parent_id IS NOT NULL AS orphan
+             FROM linked AS l LEFT JOIN walk AS w ON w.number = l.number) AS p
+     WHERE NOT EXISTS (
+           SELECT FROM trails.agent_audit_trails AS e
+            WHERE e.tenant_id = f.tenant_id AND e.session_id = f.session_id
+              AND (e.created_at, e.log_uuid, e.seq) < (f.created_at, f.log_uuid, f.seq)
+           OFFSET 0)
+$$;
+
 CREATE OR REPLACE FUNCTION trails.sessions_v1() RETURNS TABLE (
     tenant_id uuid, session_id uuid, agents text[], records bigint, nodes bigint, tool_calls bigint,
     failed_tool_calls bigint, depth integer, orphans bigint, input_tokens numeric, output_tokens numeric,

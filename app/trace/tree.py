@@ -6,7 +6,9 @@ sending counts. Two chains that send the same id are two nodes.
 
 A parent is looked for in the node's own chain first, then among what the guard wrote, then in order. A node
 without a parent is a root (depth 1); one whose parent never came is an orphan and begins a part of its own,
-also at depth 1; what no root leads to stands in a cycle across fragments, or below one, and has no depth.
+also at depth 1; what no root leads to stands in a cycle across fragments, or below one, and has no depth. No
+chain closes such a cycle over another's nodes: what no root leads to hangs on its own chain's nodes alone,
+and is an orphan where it names another's.
 """
 
 from __future__ import annotations
@@ -234,11 +236,15 @@ def _judged(group: Sequence[Sending], *, shared: bool) -> TreeNode:
 def _placed(nodes: Sequence[TreeNode]) -> tuple[TreeNode, ...]:
     """Links the nodes, which are in the order of siblings, and brings them into pre-order."""
     parents = _parents(nodes)
-    children: list[list[int]] = [[] for _ in nodes]
-    for index, parent in enumerate(parents):
-        if parent is not None:
-            children[parent].append(index)
-    order, depths = _walk(parents, children)
+    order, depths = _walk(parents)
+    lost = [index for index in range(len(nodes)) if index not in depths]
+    if lost:
+        for index in lost:
+            parent = parents[index]
+            if parent is not None and _is_foreign(nodes[index], nodes[parent]):
+                parents[index] = None
+        order, depths = _walk(parents)
+    children = _children(parents)
     order += [index for index in range(len(nodes)) if index not in depths]
     place = {index: at for at, index in enumerate(order)}
     return tuple(
@@ -250,6 +256,10 @@ def _placed(nodes: Sequence[TreeNode]) -> tuple[TreeNode, ...]:
         )
         for index in order
     )
+
+
+def _is_foreign(child: TreeNode, parent: TreeNode) -> bool:
+    return child.shown.source.log_uuid != parent.shown.source.log_uuid
 
 
 def _parents(nodes: Sequence[TreeNode]) -> list[int | None]:
@@ -274,8 +284,17 @@ def _rank(sending: Sending) -> tuple[bool, int, int, int, int]:
     return not source.guarded, source.recorded_us, source.log_uuid.int, source.seq, sending.position
 
 
-def _walk(parents: Sequence[int | None], children: Sequence[list[int]]) -> tuple[list[int], dict[int, int]]:
+def _children(parents: Sequence[int | None]) -> list[list[int]]:
+    children: list[list[int]] = [[] for _ in parents]
+    for index, parent in enumerate(parents):
+        if parent is not None:
+            children[parent].append(index)
+    return children
+
+
+def _walk(parents: Sequence[int | None]) -> tuple[list[int], dict[int, int]]:
     """Indices in pre-order from the tops down, and their depths; trees may be deeper than Python's stack."""
+    children = _children(parents)
     order: list[int] = []
     depths: dict[int, int] = {}
     waiting = [(index, 1) for index in reversed(range(len(parents))) if parents[index] is None]

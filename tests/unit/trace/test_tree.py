@@ -89,6 +89,15 @@ def test_a_cycle_across_fragments_is_shown_without_a_depth_and_hides_nothing() -
     assert [entry["name"] for entry in outline(tree)] == ["n1"]
 
 
+def test_no_chain_closes_a_circle_over_anothers_nodes() -> None:
+    """The second one sends the missing parent of the first one's nodes, below one of them."""
+    theirs = record(1, node(2, 1), node(3, 2))
+    assert shape(assemble(theirs)) == [("n2", 1), ("n3", 2)]
+    tree = assemble(theirs + record(1, node(1, 3), chain=1))
+    assert shape(tree) == [("n2", 1), ("n3", 2), ("n1", 1)]
+    assert (tree.orphans, [one.orphan for one in tree.nodes]) == (2, [True, False, True])
+
+
 def test_the_latest_sending_of_a_chain_counts_and_the_difference_is_told() -> None:
     tree = assemble(record(4, node(1, name="late")) + record(2, node(1, name="early")))
     assert (only(tree).shown.name, only(tree).sendings, only(tree).conflict) == ("late", 2, True)
@@ -267,7 +276,20 @@ def second_reading(sendings: list[Sending], key: tuple[UUID, str]) -> tuple[Send
     depth, seen = 1, {key}
     while parent is not None:
         if parent.key in seen:
-            return shown, None, orphan
+            return lost(sendings, shown)
         seen.add(parent.key)
         parent, depth = above(sendings, parent), depth + 1
     return shown, depth, orphan
+
+
+def lost(sendings: list[Sending], shown: Sending) -> tuple[Sending, int | None, bool]:
+    """The same of a node that no root leads to: the way up ends where it would enter another chain."""
+    at, depth, seen = shown, 1, {shown.key}
+    while (parent := above(sendings, at)) is not None:
+        if parent.source.log_uuid != at.source.log_uuid:
+            return shown, depth, at is shown
+        if parent.key in seen:
+            return shown, None, False
+        seen.add(parent.key)
+        at, depth = parent, depth + 1
+    raise AssertionError("a root was found the second time")
