@@ -98,6 +98,13 @@ async def beginnings(
     )
 
 
+async def sizes(pool: Pool, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Signed text of each of these sessions, in bytes."""
+    async with tenant_transaction(pool, tenant_id) as connection:
+        found = await connection.fetch(_SQL["sizes"], tenant_id, list(session_ids))
+    return {row["session_id"]: row["size"] for row in found}
+
+
 async def matching(
     pool: Pool, tenant_id: UUID, session_ids: Sequence[UUID], wanted: Wanted, limit: int
 ) -> list[UUID]:

@@ -499,25 +499,37 @@ BEGIN
         RETURN NULL;
     END IF;
     RETURN (
-        WITH call AS MATERIALIZED (
-            SELECT n.log_uuid, n.seq, n."position", n.agent_id, n.node_id, n.name, n.status,
+        WITH poster AS MATERIALIZED (
+            SELECT t.log_uuid, t.seq, t.actor
+              FROM trails.agent_audit_trails AS t
+             WHERE t.tenant_id = tenant AND t.session_id = session
+        ), node AS MATERIALIZED (
+            SELECT n.log_uuid, n.seq, n.node_id, n.name, n.status, n.agent_id,
+                   n.log_uuid || '/' || n.seq || '/' || n."position" AS place,
                    trails.outer_id_v1(n.metadata)::text AS outer_id
               FROM trails.session_nodes_v1(tenant, session) AS n
              WHERE n.node_type = 'TOOL_CALL'
+        ), call AS MATERIALIZED (
+            SELECT n.*, p.actor FROM node AS n JOIN poster AS p ON p.log_uuid = n.log_uuid AND p.seq = n.seq
+        ), inner_call AS MATERIALIZED (
+            SELECT * FROM call WHERE outer_id IS DISTINCT FROM node_id AND outer_id IS NOT NULL
+        ), outer_call AS MATERIALIZED (
+            SELECT * FROM call WHERE coalesce(outer_id = node_id, true)
+        ), found AS (
+            SELECT i.place
+              FROM inner_call AS i
+              JOIN outer_call AS o ON o.log_uuid = i.log_uuid AND o.node_id = i.outer_id AND o.name = i.name
+             WHERE i.status IS NULL OR i.status IN ('success', o.status)
+            UNION ALL
+            -- In another chain: of all that one poster sent under one id it counts only how they ended.
+            SELECT i.place
+              FROM inner_call AS i
+              JOIN (SELECT DISTINCT c.node_id, c.name, c.actor, c.status
+                      FROM outer_call AS c WHERE c.actor <> c.agent_id) AS o
+                ON o.node_id = i.outer_id AND o.name = i.name AND o.actor = i.actor
+             WHERE i.actor <> i.agent_id AND (i.status IS NULL OR i.status IN ('success', o.status))
         )
-        SELECT jsonb_object_agg(i.log_uuid || '/' || i.seq || '/' || i."position", true)
-          FROM call AS i
-          JOIN call AS o ON o.node_id = i.outer_id AND o.name = i.name
-         WHERE i.outer_id IS DISTINCT FROM i.node_id AND coalesce(o.outer_id = o.node_id, true)
-           AND (i.status IS NULL OR i.status IN ('success', o.status))
-           AND CASE WHEN o.log_uuid = i.log_uuid THEN true
-                    ELSE (SELECT t.actor NOT IN (i.agent_id, o.agent_id)
-                            FROM trails.agent_audit_trails AS t
-                           WHERE t.tenant_id = tenant AND t.log_uuid = i.log_uuid AND t.seq = i.seq)
-                         AND (SELECT t.actor FROM trails.agent_audit_trails AS t
-                               WHERE t.tenant_id = tenant AND t.log_uuid = i.log_uuid AND t.seq = i.seq)
-                           = (SELECT t.actor FROM trails.agent_audit_trails AS t
-                               WHERE t.tenant_id = tenant AND t.log_uuid = o.log_uuid AND t.seq = o.seq) END);
+        SELECT jsonb_object_agg(f.place, true) FROM found AS f);
 END
 $$;
 

@@ -69,6 +69,9 @@ class Limits(msgspec.Struct, frozen=True):
     looked_at: int = db.sessions.LOOKED_AT
     """Records that one page of sessions looks at."""
 
+    page_bytes: int = 16 * 1024 * 1024
+    """Signed text of the sessions that a page counts, or looks into for a filter; one alone may have more."""
+
 
 LIMITS: Final = Limits()
 
@@ -140,8 +143,8 @@ class Sessions:
     async def page(self, tenant_id: UUID, query: SessionQuery) -> JsonObject:
         """``{sessions, next}``: newest first, each session once in a walk. ``next`` is null at the end.
 
-        A page looks at a bounded number of records, so it may hold fewer than ``limit`` sessions, or none,
-        and still have a ``next``.
+        A page looks at a bounded number of records and of bytes, so it may hold fewer than ``limit``
+        sessions, or none, and still have a ``next``.
         """
         found = await db.sessions.beginnings(
             self._pool,
@@ -151,18 +154,34 @@ class Sessions:
             after=query.after or _NEWEST,
             most=self._limits.looked_at,
         )
-        ids = [beginning.session_id for beginning in found.beginnings]
-        matching = await db.sessions.matching(self._pool, tenant_id, ids, query.wanted, query.limit)
+        candidates: Sequence[Beginning] = found.beginnings
         following = found.following
-        if len(matching) == query.limit:
-            last = next(one for one in found.beginnings if one.session_id == matching[-1])
-            if following is not None or last != found.beginnings[-1]:
-                following = last
-        entries = await db.sessions.entries(self._pool, tenant_id, matching)
+        if not query.wanted.all:
+            candidates = await self._light(tenant_id, candidates)
+        wanted = await db.sessions.matching(
+            self._pool, tenant_id, [one.session_id for one in candidates], query.wanted, query.limit
+        )
+        by_id = {one.session_id: one for one in candidates}
+        listed = await self._light(tenant_id, [by_id[session_id] for session_id in wanted])
+        if len(listed) < len(wanted) or len(listed) == query.limit:
+            candidates = candidates[: candidates.index(listed[-1]) + 1]
+        if candidates and candidates[-1] != found.beginnings[-1]:
+            following = candidates[-1]
+        entries = await db.sessions.entries(self._pool, tenant_id, [one.session_id for one in listed])
         return {
             "sessions": [_listed(entry) for entry in entries],
             "next": None if following is None else write_beginning(following),
         }
+
+    async def _light(self, tenant_id: UUID, beginnings: Sequence[Beginning]) -> Sequence[Beginning]:
+        """As many of these as can be looked into for one page: at least one, if there is one."""
+        sizes = await db.sessions.sizes(self._pool, tenant_id, [one.session_id for one in beginnings])
+        room = self._limits.page_bytes
+        for place, one in enumerate(beginnings):
+            room -= sizes[one.session_id]
+            if room < 0 and place:
+                return beginnings[:place]
+        return beginnings
 
     async def read(
         self, tenant_id: UUID, session_id: UUID, *, after: NodeCursor | None = None, limit: int | None = None

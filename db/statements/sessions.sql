@@ -40,6 +40,15 @@ SELECT p.created_at, p.session_id,
  WHERE p.last OR NOT p.own
  ORDER BY p.created_at DESC, p.session_id DESC;
 
+-- name: sizes
+-- How much signed text each of these sessions has: what looking into it costs. The length of a long text is told
+-- without reading it.
+SELECT s.session_id,
+       (SELECT coalesce(sum(octet_length(t.signed_text)), 0)
+          FROM trails.agent_audit_trails AS t
+         WHERE t.tenant_id = $1 AND t.session_id = s.session_id AND t.session_id <> t.log_uuid)::bigint AS size
+  FROM unnest($2::uuid[]) AS s (session_id);
+
 -- name: matching
 -- Which of these sessions are wanted, in the order given, at most $7: an agent took part, and one node has all
 -- of the status, the tool and the type that are asked for. Containment first: it is cheap, and what it leaves

@@ -142,6 +142,22 @@ async def test_h33_pages_that_look_at_few_records_find_each_session_once(
     assert [session async for page in pages(sessions, 2, tool="n4") for session in page] == [many[2]]
 
 
+@pytest.mark.parametrize("page_bytes", [1, 1_500, 4_000, 10**9])
+async def test_h33_large_sessions_make_pages_short_and_cost_no_other_its_place(
+    agent: Caller, many: list[str], opened: Open, page_bytes: int
+) -> None:
+    await post(
+        agent, *([node(50 + number, inputs="x" * 1_000)] for number in range(4)), session=UUID(many[2])
+    )
+    await post(agent, [node(1, outputs={"status": "failed"})], session=UUID(many[5]))
+    sessions = opened(page_bytes=page_bytes)
+    walked = [page async for page in pages(sessions, 3)]
+    assert [session for page in walked for session in page] == many
+    assert max(map(len, walked)) == {1: 1, 10**9: 3}.get(page_bytes, max(map(len, walked)))
+    failed = [session async for page in pages(sessions, 3, status="failed") for session in page]
+    assert failed == [many[5]]
+
+
 async def test_h33_sessions_of_one_moment_are_each_seen_once(agent: Caller, opened: Open) -> None:
     made = [uuid4() for _ in range(6)]
     await post_all(agent, [(session, [node(number)]) for number, session in enumerate(made)])
