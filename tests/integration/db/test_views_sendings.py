@@ -400,3 +400,32 @@ async def test_what_is_asked_of_a_record_is_asked_once_and_not_for_each_node(
                 row[0] for row in shape if "jsonb_path_query" in row[0] and "'$[*]'::jsonpath, " in row[0]
             ]
             assert any("'{}'" not in call.split("jsonpath, ")[1].split(",")[0] for call in calls), calls
+
+
+async def test_an_append_costs_what_it_holds_whatever_the_record_before_holds(
+    admin: asyncpg.Connection, pool: Pool, tenant: UUID
+) -> None:
+    """How often ids are read while a third large tree of a session comes in: so often a node, and once more."""
+    maker = await started_chain(pool, tenant)
+    await admin.execute("SET track_functions = 'pl'")
+    read = []
+    for record in range(3):
+        before = await _ids_read(admin)
+        nodes = [node(f"{record}-{number}") for number in range(2_000)]
+        nodes.sort(key=lambda one: str(one["node_id"]), reverse=True)  # the first id is the last of the index
+        await admin.execute("SET ROLE trails_app")  # row security keeps some plans from it
+        await db.ledger.append(admin, [posted_row(maker, *nodes, session=UUID(int=7))])
+        await admin.execute("RESET ROLE")
+        read.append(await _ids_read(admin) - before)
+    # The second one puts in the first one, too. The third one looks at one id of the record before, once.
+    assert read[2] == read[1] // 2 + 1 > 2_000
+
+
+async def _ids_read(admin: asyncpg.Connection) -> int:
+    await admin.execute("SELECT pg_stat_force_next_flush()")
+    await admin.execute("SELECT pg_stat_clear_snapshot()")
+    return int(
+        await admin.fetchval(
+            "SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname = 'uuid_v1'"
+        )
+    )
