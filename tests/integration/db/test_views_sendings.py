@@ -405,7 +405,7 @@ async def test_what_is_asked_of_a_record_is_asked_once_and_not_for_each_node(
 async def test_an_append_costs_what_it_holds_whatever_the_record_before_holds(
     admin: asyncpg.Connection, pool: Pool, tenant: UUID
 ) -> None:
-    """How often ids are read while a third large tree of a session comes in: so often a node, and once more."""
+    """How often ids are read while the third large tree of a session comes in: its own, and one more."""
     maker = await started_chain(pool, tenant)
     await admin.execute("SET track_functions = 'pl'")
     read = []
