@@ -316,6 +316,7 @@ class World:
         return "nested_in" in one.metadata and any(
             (other.agent, other.session, other.id, other.name) == (one.agent, one.session, outer, one.name)
             and other.is_tool_call
+            and str(other.metadata.get("nested_in", other.id)).lower() == other.id
             and one.status in {None, "success", other.status}
             for other in self.nodes()
             for outer in [str(one.metadata["nested_in"]).lower()]
@@ -528,6 +529,9 @@ async def _third_day(world: World) -> None:
     await world.post(
         "scribe",
         NESTED,
-        node(43, None, "TOOL_CALL", "store", metadata={"cost": 6, "nested_in": ident(40)}),
+        node(43, None, "TOOL_CALL", "store", metadata={"cost": 6}),
         node(44, 43, "TOOL_CALL", "store", metadata={"cost": 6, "tokens": 9, "nested_in": ident(43)}),
+        # Marks that hide nothing: of another tool's call, and of one that is marked itself.
+        node(45, None, "TOOL_CALL", "store", metadata={"cost": 7, "nested_in": ident(40)}),
+        node(46, 45, "TOOL_CALL", "store", metadata={"cost": 8, "tokens": 3, "nested_in": ident(45)}),
     )
