@@ -36,6 +36,7 @@ class Proxy:
         self._fault: tuple[Fault, bytes] | None = None
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
         self.fired = 0
         self.executed = 0
         """Statements that were forwarded so far."""
@@ -52,7 +53,8 @@ class Proxy:
             link.abort()
 
     async def close(self) -> None:
-        """Cuts everything and waits for the end of it."""
+        """Cuts everything, from now on new connections too, and waits for the end of it."""
+        self._closed = True
         self.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -76,6 +78,9 @@ class Proxy:
             writer.transport.abort()
             return
         link = _Link(self, (reader, writer), upstream)
+        if self._closed:  # while the server was called
+            link.abort()
+            return
         self._links.add(link)
         try:
             await link.run()
