@@ -141,7 +141,7 @@ async def _rotate(tenant: str, *, at_once: bool) -> tuple[str, int, dict[str, st
         public = await ledger.administration.rotate_signing(tenant_id, ACTOR)
         if at_once:
             await asyncio.sleep(SETTLE_SECS + FRESH_SECS)  # by then every server knows the key
-            async for one in ledger.administration.hand_over(tenant_id):
+            async for one in ledger.administration.hand_over(tenant_id, public):
                 if one.problem is None:
                     handed += 1
                 else:

@@ -13,11 +13,10 @@ import click
 from app.cli.grid import Column, Grid
 from app.cli.outcome import console_for
 from app.cli.text import printable
-from app.trace.instant import parse_instant
+from app.trace.instant import parse_day_or_instant
 
 _AHEAD: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
@@ -58,7 +57,7 @@ def expiry(text: str | None, now: datetime) -> datetime | None:
     if (ahead := _AHEAD.fullmatch(text)) is not None:
         return now + timedelta(**{_UNITS[ahead[2]]: int(ahead[1])})
     try:
-        micros = parse_instant(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
+        micros = parse_day_or_instant(text)
     except ValueError:
         raise click.BadParameter(
             f"{text!r} must be a day (2027-01-31), a time with its zone (2027-01-31T09:30:00Z), or how far "

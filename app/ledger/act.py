@@ -34,7 +34,7 @@ from app.ledger.replay import Done, recall
 from db.errors import DuplicateKeyError
 
 if TYPE_CHECKING:
-    from app.chain.keys import SigningKey
+    from app.chain.keys import PublicKey, SigningKey
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
     from app.ledger.keystore import Keystore, TenantKeys
@@ -134,8 +134,8 @@ class Actor:
             await confirm_head(self._pool, chain)
             await asyncio.sleep(random.uniform(0, _BACKOFF_SECS * (attempt + 1)))  # noqa: S311  spreads retries
 
-    async def renew(self, chain: Chain) -> bool:
-        """Hands the chain over to the tenant's newest key now. False when it is signed by it already.
+    async def renew(self, chain: Chain) -> PublicKey:
+        """Hands the chain over to the tenant's newest key now, if it is not yet; returns the key in force.
 
         Raises:
             QuarantinedError: the chain does not verify.
@@ -143,11 +143,10 @@ class Actor:
         """
         keys = await self._keystore.of(chain.id.tenant_id)
         async with chain.exclusively():
-            before = chain.key
+            if chain.opened:
+                await catch_up(self._pool, chain, keys)
             await self.ready(chain, keys)
-            await catch_up(self._pool, chain, keys)
-            await self.ready(chain, keys)
-            return chain.key != before
+            return chain.key_in_force
 
     async def refresh(self, chain: Chain) -> GuardState:
         """The chain's state, no older than this call."""

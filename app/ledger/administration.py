@@ -34,7 +34,7 @@ from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.idempotency import Stamp, stamped
-from app.ledger.mirror import registry_row, row_of
+from app.ledger.mirror import from_microseconds, registry_row, row_of
 from app.principal import ADMINISTRATION, Grant, Role
 from db.access import ApiKeyRow
 from db.errors import DuplicateKeyError
@@ -61,7 +61,6 @@ _LAST_EXPIRY: Final = datetime(9000, 1, 1, tzinfo=UTC)
 """Far from what PostgreSQL's clients take for the end of time."""
 
 _SLUG: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NewKey(msgspec.Struct, frozen=True):
@@ -74,7 +73,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """A chain that the newest key signs from now on, or why not."""
+    """A chain that the new key signs from now on, or why not."""
 
     agent_id: str
     problem: str | None
@@ -242,18 +241,20 @@ class Administration:
         self._keystore.forget(tenant_id)
         return row.public_key
 
-    async def hand_over(self, tenant_id: UUID) -> AsyncIterator[HandedOver]:
-        """Hands every chain of the tenant over to its newest key, one after the other.
+    async def hand_over(self, tenant_id: UUID, public_key: str) -> AsyncIterator[HandedOver]:
+        """Hands every chain of the tenant over to the key that ``rotate_signing`` made, one after the other.
 
-        A chain that cannot be is told of and left: it may not verify.
+        A chain that cannot be is told of and left: it may not verify, or the key may not be in force yet.
         """
         for entry in await db.ledger.chains(self._pool, tenant_id):
             chain = self._chains.remember(ChainId(tenant_id, entry.agent_id, entry.log_uuid, entry.guarded))
             try:
-                await self._actor.renew(chain)
-                yield HandedOver(entry.agent_id, None)
+                in_force = await self._actor.renew(chain)
             except TrailsError as error:
                 yield HandedOver(entry.agent_id, error.message)
+                continue
+            problem = f"is still signed by key {in_force.key_id}; try again"
+            yield HandedOver(entry.agent_id, None if in_force.hex == public_key else problem)
 
     # --- acts ---------------------------------------------------------------------------------------
 
@@ -290,7 +291,7 @@ class Administration:
         key = await self._actor.signing_key(chain, keys)
         now_us = self._clock()
         async with tenant_transaction(self._pool, keys.tenant_id) as connection:
-            payload = await act(connection, _moment(now_us))
+            payload = await act(connection, from_microseconds(now_us))
             drafts = stamped([Draft(ADMIN, payload, actor)], mark)
             records = seal_all(drafts, chain.head, now_us, key)
             rows = [row_of(chain.id, record, key.public.key_id) for record in records]
@@ -367,7 +368,7 @@ class Administration:
         return ApiKeyRow(**msgspec.structs.asdict(key), seal=self._mint.seal(key))
 
     def _now(self) -> datetime:
-        return _moment(self._clock())
+        return from_microseconds(self._clock())
 
 
 class _AlreadyDone(Exception):  # noqa: N818  no error: it ends a transaction that has nothing to do
@@ -437,7 +438,3 @@ def _role_of(wanted: NewKey) -> Role:
 
 async def _is_agent(connection: Connection, tenant_id: UUID, agent_id: str) -> bool:
     return await db.ledger.chain(connection, tenant_id, agent_id) is not None
-
-
-def _moment(at_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at_us)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -15,6 +15,7 @@ import db.access
 from app.errors import TrailsError, UnauthorizedError
 from app.ledger.administration import key_of_row
 from app.ledger.fresh import Fresh
+from app.ledger.mirror import from_microseconds
 from app.principal import Principal, Role
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ USE_SECS: Final = 300
 
 CAPACITY: Final = 20_000
 """Keys that are remembered."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -63,7 +62,7 @@ class KeyRing:
             raise UnauthorizedError
         place = presented.tenant_id, presented.key_id
         held = await self._known.get(place, lambda _: self._load(*place))
-        now = _EPOCH + timedelta(microseconds=self._clock())
+        now = from_microseconds(self._clock())
         key = held.key
         if key is None or not hmac.compare_digest(key.secret_hash, presented.secret_hash):
             raise UnauthorizedError

@@ -33,7 +33,7 @@ def row_of(chain_id: ChainId, record: VerifiedRecord, key_id: str) -> TrailRow:
         kind=record.kind,
         actor=record.actor,
         session_id=_session_of(chain_id, record),
-        created_at=_EPOCH + timedelta(microseconds=record.timestamp_us),
+        created_at=from_microseconds(record.timestamp_us),
         prev_hash=record.prev_hash,
         hash=record.hash,
         signature=record.signature,
@@ -52,6 +52,11 @@ def registry_row(chain_id: ChainId, genesis: TrailRow) -> ChainRow:
         guarded=chain_id.guarded,
         created_at=genesis.created_at,
     )
+
+
+def from_microseconds(at_us: int) -> datetime:
+    """Microseconds since the epoch as an aware time, exactly."""
+    return _EPOCH + timedelta(microseconds=at_us)
 
 
 def to_microseconds(moment: datetime) -> int:

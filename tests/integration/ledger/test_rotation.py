@@ -75,14 +75,14 @@ async def test_chains_are_handed_over_at_once_or_by_their_next_record(
     twin.ledger._keystore.forget(DEFAULT_TENANT_ID)
     await asyncio.gather(agent.ask("search"), twin.ask("search"))
     assert [row["kind"] for row in await table.rows()].count("key_rotated") == 1
-    done = [one async for one in agent.ledger.administration.hand_over(DEFAULT_TENANT_ID)]
+    done = [one async for one in agent.ledger.administration.hand_over(DEFAULT_TENANT_ID, public)]
     assert {one.agent_id: one.problem for one in done} == {
         ADMINISTRATION: None, agent.agent: None, "idle": None,
     }  # fmt: skip
     for name in ("idle", agent.agent, ADMINISTRATION):
         rows = await table.rows(name)
         assert [row["kind"] for row in rows].count("key_rotated") == 1
-    again = [one async for one in agent.ledger.administration.hand_over(DEFAULT_TENANT_ID)]
+    again = [one async for one in agent.ledger.administration.hand_over(DEFAULT_TENANT_ID, public)]
     assert len(again) == 3
     assert len(await table.rows("idle")) == 3
     chain = await agent.ledger._chains.get(DEFAULT_TENANT_ID, "idle")
@@ -110,6 +110,17 @@ async def test_a_new_key_signs_nothing_before_every_process_can_know_it(agent: C
     assert agent.ledger._keystore.settle_secs > agent.ledger._keystore._known.secs
     await agent.ask("search")
     assert await agent.ledger.public_key(DEFAULT_TENANT_ID) == before
+    assert "key_rotated" not in [row["kind"] for row in await table.rows()]
+
+
+async def test_a_hand_over_to_a_key_that_is_not_in_force_yet_is_told_as_none(
+    agent: Caller, table: Table
+) -> None:
+    public = await agent.ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
+    done = [one async for one in agent.ledger.administration.hand_over(DEFAULT_TENANT_ID, public)]
+    assert {one.agent_id for one in done if "is still signed by" in (one.problem or "")} == {
+        ADMINISTRATION, agent.agent,
+    }  # fmt: skip
     assert "key_rotated" not in [row["kind"] for row in await table.rows()]
 
 
