@@ -11,6 +11,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,6 +88,15 @@ def _flag(value: str) -> bool:
     if value not in {"0", "1", "true", "false"}:
         raise ValueError("must be true or false")
     return value in {"1", "true"}
+
+
+def _networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(entry.strip()) for entry in value.split(","))
+    except ValueError:
+        raise ValueError(
+            "must be addresses and networks with commas between them, such as 10.0.0.7,192.168.0.0/24"
+        ) from None
 
 
 def _operator_token(value: str) -> str:
@@ -178,6 +188,13 @@ SETTINGS: tuple[Setting, ...] = (
         _integer(1, 10_000_000),
     ),
     Setting("TRAILS_WORKERS", "workers", "1", "Server processes.", _integer(1, 64)),
+    Setting(
+        "TRAILS_TRUSTED_PROXIES",
+        "trusted_proxies",
+        "",
+        "Addresses and networks of proxies whose X-Forwarded-For is believed; unset: nobody's.",
+        _networks,
+    ),
     Setting("TRAILS_LOG_LEVEL", "log_level", "info", "debug, info, warning or error.", _one_of(_LEVELS)),
     Setting(
         "TRAILS_LOG_FORMAT", "log_format", "text", "text or json: one event is one line.", _one_of(_FORMATS)
@@ -203,6 +220,7 @@ class Settings(msgspec.Struct, frozen=True):
     command_timeout_secs: float = 5.0
     chain_cache: int = 20_000
     workers: int = 1
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
     log_level: str = "info"
     log_format: str = "text"
     log_requests: bool = True

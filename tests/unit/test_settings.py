@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import threading
+from ipaddress import ip_network
 from pathlib import Path
 
 import msgspec
@@ -41,6 +42,7 @@ def test_every_setting_is_read_and_told() -> None:
         "TRAILS_COMMAND_TIMEOUT_SECS": "0.5",
         "TRAILS_CHAIN_CACHE": "10",
         "TRAILS_WORKERS": "2",
+        "TRAILS_TRUSTED_PROXIES": "10.0.0.7, 2001:db8::/32",
         "TRAILS_LOG_LEVEL": "debug",
         "TRAILS_LOG_FORMAT": "json",
         "TRAILS_LOG_REQUESTS": "false",
@@ -60,6 +62,7 @@ def test_every_setting_is_read_and_told() -> None:
         command_timeout_secs=0.5,
         chain_cache=10,
         workers=2,
+        trusted_proxies=(ip_network("10.0.0.7/32"), ip_network("2001:db8::/32")),
         log_level="debug",
         log_format="json",
         log_requests=False,
@@ -102,6 +105,9 @@ def test_an_empty_variable_counts_as_unset() -> None:
         ("TRAILS_COMMAND_TIMEOUT_SECS", "nan"),
         ("TRAILS_CHAIN_CACHE", "x"),
         ("TRAILS_WORKERS", "65"),
+        ("TRAILS_TRUSTED_PROXIES", "proxy.example"),
+        ("TRAILS_TRUSTED_PROXIES", "10.0.0.7/8"),
+        ("TRAILS_TRUSTED_PROXIES", "10.0.0.7,"),
         ("TRAILS_LOG_LEVEL", "INFO!"),
         ("TRAILS_LOG_FORMAT", "xml"),
         ("TRAILS_LOG_REQUESTS", "maybe"),
