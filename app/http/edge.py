@@ -23,7 +23,7 @@ from app.http.bodies import take_leave
 from app.http.exchange import Exchange, Services, attach, headers
 from app.http.problems import MEDIA_TYPE, problem_of
 from app.http.target import check_path, parse_query
-from app.telemetry import log_request, request_id
+from app.telemetry import begin_request, log_request, shown_path
 
 SMALL_BODY_BYTES = 64 * 1024
 """An unread body up to this size is left to the server to skip, and the connection lives on."""
@@ -55,7 +55,7 @@ class Edge:
     async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         exchange = Exchange(self.services, _request_id(scope))
-        request_id.set(exchange.request_id)
+        begin_request(exchange.request_id)
         attach(scope, exchange)
         reply = _Reply(scope, exchange, receive, send)
         try:
@@ -70,8 +70,7 @@ class Edge:
             if exchange.place is not None:
                 take_leave(exchange.place)
             if self.services.settings.log_requests:
-                template = scope.get("path_template") or "(no route)"
-                log_request(scope["method"], template, reply.status, time.perf_counter() - started)
+                _log(scope, exchange, reply.status, time.perf_counter() - started)
 
 
 class _Reply:
@@ -110,6 +109,19 @@ class _Reply:
             if self._linger or given_up or self.status == 413 or headers(self._scope, b"expect"):
                 own.append((b"connection", b"close"))
         return own
+
+
+NO_ROUTE = "(no route)"
+"""What stands for the route of a request that reached none."""
+
+
+def _log(scope: HTTPScope, exchange: Exchange, status: int, seconds: float) -> None:
+    """One event: what was asked of which route, and by whom. Nothing of a token, and no query."""
+    route = scope.get("path_template") or NO_ROUTE
+    more: dict[str, object] = {} if route is not NO_ROUTE else {"path": shown_path(scope["path"])}
+    if scope["client"] is not None:
+        more["peer"] = scope["client"][0]
+    log_request(scope["method"], route, status, seconds, more | exchange.caller())
 
 
 def _request_id(scope: Scope) -> str:

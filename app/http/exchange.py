@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 from litestar.connection import Request
 from litestar.types import Scope
@@ -62,6 +63,10 @@ class Services:
         finally:
             self._probed_at = time.monotonic()
 
+    def slug_of(self, tenant_id: UUID) -> str:
+        """What the log calls a tenant: its slug, once it is known here, else its id."""
+        return str(tenant_id) if self._ledger is None else self._ledger.slug_of(tenant_id)
+
     @property
     def ledger(self) -> Ledger:
         """The open ledger."""
@@ -105,6 +110,18 @@ class Exchange:
         """Whether no more of it will come, though it may be too large to be read."""
         self.place: Place | None = None
         """What its large body takes of the room, until it is answered."""
+
+    def caller(self) -> dict[str, str]:
+        """Who asks, for the log: role, tenant, agent and the visible id of a key; empty for nobody known."""
+        principal = self.principal
+        if principal is None:
+            return {}
+        told = {"role": principal.role.value, "tenant": self.services.slug_of(principal.tenant_id)}
+        if principal.agent_id is not None:
+            told["agent"] = principal.agent_id
+        if principal.key_id is not None:
+            told["key"] = principal.key_id
+        return told
 
 
 def attach(scope: Scope, exchange: Exchange) -> None:

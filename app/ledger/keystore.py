@@ -83,6 +83,7 @@ class Keystore:
         self._pool = pool
         self._master = master_key
         self._known: Fresh[UUID, TenantKeys] = Fresh(fresh_secs, capacity=CAPACITY)
+        self._slugs: dict[UUID, str] = {}
 
     async def of(self, tenant_id: UUID) -> TenantKeys:
         """The tenant's keys and standing, at most ``FRESH_SECS`` old.
@@ -93,6 +94,10 @@ class Keystore:
             UnavailableError: the database is away.
         """
         return await self._known.get(tenant_id, lambda before: self._load(tenant_id, before))
+
+    def slug_of(self, tenant_id: UUID) -> str:
+        """The tenant's slug, which never changes; its id when its keys were not asked for yet."""
+        return self._slugs.get(tenant_id) or str(tenant_id)
 
     def forget(self, tenant_id: UUID) -> None:
         """What is known of a tenant is asked for again: this process has just changed it."""
@@ -124,6 +129,8 @@ class Keystore:
             rows = await db.ledger.signing_keys(connection, tenant_id)
             now = await db.access.server_time(connection)
             suspended = await db.access.is_suspended(connection, tenant_id)
+            if tenant_id not in self._slugs and (tenant := await db.ledger.tenant(connection, tenant_id)):
+                self._slugs[tenant_id] = tenant.slug
         if not rows:
             raise NotFoundError("tenant not found")
         opened = [self._opened(row, before) for row in rows]

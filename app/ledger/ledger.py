@@ -129,6 +129,10 @@ class Ledger:
             raise NotFoundError("tenant not found")
         return row.tenant_id
 
+    def slug_of(self, tenant_id: UUID) -> str:
+        """What logs and figures call a tenant; see ``Keystore.slug_of``."""
+        return self._keystore.slug_of(tenant_id)
+
     async def caller(self, token: bytes) -> Principal:
         """Who presents a bearer token that has the form of an API key; see ``KeyRing.caller``."""
         return await self._key_ring.caller(token)
