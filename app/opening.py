@@ -16,10 +16,9 @@ import asyncpg
 import msgspec
 
 import db.ledger
-from app.chain.keys import open_secret
 from app.errors import KeyMaterialError, StartupError
 from app.ledger import Ledger
-from app.ledger.keystore import key_context
+from app.ledger.sealed_key import open_key
 from app.settings import MASTER_KEY_FILE, Secrets, Settings
 from db.checks import check_start
 from db.ledger import SigningKeyRow
@@ -217,7 +216,13 @@ async def _connected(url: str) -> asyncpg.Connection[asyncpg.Record]:
 
 def _opens(row: SigningKeyRow, secrets: Secrets) -> bool:
     try:
-        open_secret(secrets.master_key, row.sealed_secret, context=key_context(row.tenant_id, row.key_id))
+        open_key(
+            secrets.master_key,
+            tenant_id=row.tenant_id,
+            key_id=row.key_id,
+            public_key=row.public_key,
+            sealed_secret=row.sealed_secret,
+        )
     except KeyMaterialError:
         return False
     return True

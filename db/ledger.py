@@ -15,6 +15,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from app.errors import KeyMaterialError
 from db.errors import translate
 from db.pool import Connection, Pool, for_tenant, tenant_setting, tenant_transaction
 from db.sql import statements
@@ -284,10 +285,19 @@ async def add_signing_key(source: Pool | Connection, row: SigningKeyRow) -> bool
 
 
 async def signing_keys(source: Pool | Connection, tenant_id: UUID) -> list[SigningKeyRow]:
-    """All keys of a tenant, oldest first."""
-    return [
-        SigningKeyRow(*row) for row in await _fetch(source, tenant_id, _REGISTRY["signing_keys"], tenant_id)
-    ]
+    """All keys of a tenant by the time that the table gives them, which is to be held against their seals.
+
+    Raises:
+        KeyMaterialError: one has a time that the service never writes, such as infinity.
+    """
+    try:
+        found = await _fetch(source, tenant_id, _REGISTRY["signing_keys"], tenant_id)
+    except OverflowError:
+        found = None
+    rows = [] if found is None else [SigningKeyRow(*row) for row in found]
+    if found is None or any(row.created_at.tzinfo is None for row in rows):  # infinities come without a zone
+        raise KeyMaterialError("the time of a signing key is none that the service wrote")
+    return rows
 
 
 async def _fetch(

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
@@ -35,6 +35,7 @@ from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.idempotency import Stamp, stamped
 from app.ledger.mirror import from_microseconds, registry_row, row_of
+from app.ledger.sealed_key import NewSigningKey
 from app.principal import ADMINISTRATION, Grant, Role
 from db.access import ApiKeyRow
 from db.errors import DuplicateKeyError
@@ -179,7 +180,7 @@ class Administration:
             raise BadRequestError("name: must be printable")
         tenant = TenantRow(uuid4(), wanted.slug, wanted.name, self._now())
         issued = self._minted(tenant.tenant_id, NewKey(Role.OPERATOR, wanted.operator), tenant.created_at)
-        row = self._keystore.new_key(tenant.tenant_id)
+        key = NewSigningKey.random()
         made: JsonObject = {"act": "tenant_created", "slug": tenant.slug, "name": tenant.name}
         drafts = [
             Draft(ADMIN, made, actor),
@@ -187,6 +188,7 @@ class Administration:
         ]
         async with tenant_transaction(self._pool, tenant.tenant_id) as connection:
             await db.ledger.add_tenant(connection, tenant)
+            row = self._keystore.seal(tenant.tenant_id, key, await db.access.server_time(connection))
             await db.ledger.add_signing_key(connection, row)
             await self._begin(connection, self._keystore.opened(row), drafts, actor)
             await db.access.add_api_key(connection, self._row(issued.key))
@@ -228,18 +230,16 @@ class Administration:
         Raises:
             NotFoundError: no such tenant.
         """
-        row = self._keystore.new_key(tenant_id)
+        key = NewSigningKey.random()
 
         async def act(connection: Connection, _now: datetime) -> JsonObject:
-            # By the clock that all share, and after every key there is: their order is that of this time.
-            before = (await db.ledger.signing_keys(connection, tenant_id))[-1]
-            at = max(await db.access.server_time(connection), before.created_at + timedelta(microseconds=1))
-            await db.ledger.add_signing_key(connection, msgspec.structs.replace(row, created_at=at))
+            row, before = await self._keystore.next_row(connection, tenant_id, key)
+            await db.ledger.add_signing_key(connection, row)
             return {"act": "signing_key_rotated", "from": before.public_key, "to": row.public_key}
 
         await self._do(tenant_id, actor, act, None)
         self._keystore.forget(tenant_id)
-        return row.public_key
+        return key.public.hex
 
     async def hand_over(self, tenant_id: UUID, public_key: str) -> AsyncIterator[HandedOver]:
         """Hands every chain of the tenant over to the key that ``rotate_signing`` made, one after the other.

@@ -27,7 +27,7 @@ from app.chain.verify import ChainAudit
 from app.errors import KeyMaterialError, OrderError, TrailsError
 from app.ledger.audit_chain import AuditedChain, ChainName, Keys, RegisteredChain, UnregisteredRows
 from app.ledger.audit_rows import CHUNK_ROWS, AuditedRow, audited_rows, moment
-from app.ledger.keystore import open_signing_key
+from app.ledger.sealed_key import MOVED, StoredKey, open_key
 from db.checks import check_catalog
 from db.ledger import ChainRow
 from db.migrate import check_revision
@@ -308,8 +308,11 @@ async def _keys(
     for row in await connection.fetch(_AUDIT["keys"]):
         tenant_id = row["tenant_id"]
         try:
-            key = _open(master_key, row)
-            keys.setdefault(tenant_id, {})[key.hex] = key
+            stored = _open(master_key, row)
+            keys.setdefault(tenant_id, {})[stored.public.hex] = stored.public
+            if not stored.is_of(moment(row["created_at"])):
+                reason = MOVED.format(key_id=row["key_id"])
+                found.problem(Verdict.TAMPERED, f"signing key of {slugs.get(tenant_id, tenant_id)}", reason)
         except KeyMaterialError as error:
             refused.append(f"{slugs.get(tenant_id, tenant_id)}/{row['key_id']}: {error.message}")
     if refused and not any(keys.values()):
@@ -323,9 +326,9 @@ async def _keys(
     return keys
 
 
-def _open(master_key: bytes, row: asyncpg.Record) -> PublicKey:
+def _open(master_key: bytes, row: asyncpg.Record) -> StoredKey:
     columns = ("tenant_id", "key_id", "public_key", "sealed_secret")
-    return open_signing_key(master_key, **{name: row[name] for name in columns}).public
+    return open_key(master_key, **{name: row[name] for name in columns})
 
 
 async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) -> None:

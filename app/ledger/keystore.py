@@ -5,8 +5,7 @@ What another process did (a key rotated, the tenant suspended) is known here wit
 
 from __future__ import annotations
 
-import os
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -14,15 +13,16 @@ import msgspec
 
 import db.access
 import db.ledger
-from app.chain.keys import SigningKey, open_secret, seal_secret
+from app.chain.keys import SigningKey
 from app.errors import ForbiddenError, KeyMaterialError, NotFoundError
 from app.ledger.fresh import Fresh
+from app.ledger.sealed_key import NewSigningKey, in_order, is_dated, open_row, seal_key
 from db.ledger import SigningKeyRow, TenantRow
 from db.pool import tenant_transaction
 
 if TYPE_CHECKING:
     from app.chain.keys import PublicKey
-    from db.pool import Pool
+    from db.pool import Connection, Pool
 
 FRESH_SECS = 1.0
 """How old what is known of a tenant's keys and standing may be."""
@@ -32,8 +32,6 @@ SETTLE_SECS = 2.0
 
 CAPACITY = 10_000
 """Tenants whose keys are kept open."""
-
-_NONCE_BYTES = 12
 
 
 class TenantKeys(msgspec.Struct, frozen=True):
@@ -47,6 +45,7 @@ class TenantKeys(msgspec.Struct, frozen=True):
     newest: SigningKey
     by_public_key: dict[str, SigningKey]
     suspended: bool = False
+    rows: tuple[SigningKeyRow, ...] = ()
 
     def require_active(self) -> None:
         """Raises ForbiddenError when the tenant is suspended."""
@@ -103,25 +102,36 @@ class Keystore:
         """What is known of a tenant is asked for again: this process has just changed it."""
         self._known.forget(tenant_id)
 
-    def new_key(self, tenant_id: UUID) -> SigningKeyRow:
-        """A new signing key for a tenant, as it is stored: sealed."""
-        secret = os.urandom(32)
-        key = SigningKey.from_raw(secret)
-        sealed = seal_secret(
-            self._master,
-            secret,
-            context=key_context(tenant_id, key.public.key_id),
-            nonce=os.urandom(_NONCE_BYTES),
-        )
-        return SigningKeyRow(tenant_id, key.public.key_id, key.public.hex, sealed, datetime.now(UTC))
+    def seal(self, tenant_id: UUID, key: NewSigningKey, created_at: datetime) -> SigningKeyRow:
+        """The row of a tenant's new key, which follows every key that was made before ``created_at``."""
+        return seal_key(self._master, tenant_id, key, created_at)
+
+    async def next_row(
+        self, connection: Connection, tenant_id: UUID, key: NewSigningKey
+    ) -> tuple[SigningKeyRow, SigningKeyRow]:
+        """The row of a key that follows all that a tenant has, and the row of the last of these.
+
+        By the clock that all processes share; keys of the old form are before it whatever their rows say.
+
+        Raises:
+            KeyMaterialError: a stored key does not open, or its time was changed.
+        """
+        rows = await db.ledger.signing_keys(connection, tenant_id)
+        for row in rows:
+            open_row(self._master, row)
+        rows = in_order(rows)
+        at = await db.access.server_time(connection)
+        if is_dated(rows[-1]):
+            at = max(at, rows[-1].created_at + timedelta(microseconds=1))
+        return self.seal(tenant_id, key, at), rows[-1]
 
     async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> TenantKeys:
         """Makes a tenant with a signing key of its own; one that exists is left as it is."""
-        row = self.new_key(tenant_id)
         async with tenant_transaction(self._pool, tenant_id) as connection:
+            now = await db.access.server_time(connection)
             # Replicas that start together agree on one key: only who added the tenant adds its key.
-            if await db.ledger.add_tenant(connection, TenantRow(tenant_id, slug, name, row.created_at)):
-                await db.ledger.add_signing_key(connection, row)
+            if await db.ledger.add_tenant(connection, TenantRow(tenant_id, slug, name, now)):
+                await db.ledger.add_signing_key(connection, self.seal(tenant_id, NewSigningKey.random(), now))
         return await self.of(tenant_id)
 
     async def _load(self, tenant_id: UUID, before: TenantKeys | None) -> TenantKeys:
@@ -133,50 +143,30 @@ class Keystore:
                 self._slugs[tenant_id] = tenant.slug
         if not rows:
             raise NotFoundError("tenant not found")
-        opened = [self._opened(row, before) for row in rows]
+        opened = {row.key_id: self._opened(row, before) for row in rows}
+        rows = in_order(rows)
         settled = now - timedelta(seconds=self.settle_secs)
-        known = [key for key, row in zip(opened, rows, strict=True) if row.created_at <= settled]
+        known = [row for row in rows if row.created_at <= settled]
         return TenantKeys(
             tenant_id=tenant_id,
-            newest=known[-1] if known else opened[0],
-            by_public_key={key.public.hex: key for key in opened},
+            newest=opened[(known[-1] if known else rows[0]).key_id],
+            by_public_key={row.public_key: opened[row.key_id] for row in rows},
             suspended=suspended,
+            rows=tuple(rows),
         )
 
     def opened(self, row: SigningKeyRow) -> TenantKeys:
         """The keys of a tenant that is being made with this one key."""
         key = self._opened(row, None)
-        return TenantKeys(row.tenant_id, key, {key.public.hex: key})
+        return TenantKeys(row.tenant_id, key, {key.public.hex: key}, rows=(row,))
 
     def _opened(self, row: SigningKeyRow, before: TenantKeys | None) -> SigningKey:
-        """The key of a row: the one that was opened before, or opened now."""
-        known = None if before is None else before.by_public_key.get(row.public_key)
-        if known is not None and known.public.key_id == row.key_id:
-            return known
-        return open_signing_key(
-            self._master,
-            tenant_id=row.tenant_id,
-            key_id=row.key_id,
-            public_key=row.public_key,
-            sealed_secret=row.sealed_secret,
-        )
-
-
-def open_signing_key(
-    master_key: bytes, *, tenant_id: UUID, key_id: str, public_key: str, sealed_secret: bytes
-) -> SigningKey:
-    """Opens one stored key; the public key is derived from the secret, never believed.
-
-    Raises:
-        KeyMaterialError: it does not open under this master key, or is not the key that the row names.
-    """
-    secret = open_secret(master_key, sealed_secret, context=key_context(tenant_id, key_id))
-    key = SigningKey.from_raw(secret)
-    if (key.public.hex, key.public.key_id) != (public_key, key_id):
-        raise KeyMaterialError(f"signing key {key_id}: the stored public key is not that of the secret")
-    return key
-
-
-def key_context(tenant_id: UUID, key_id: str) -> bytes:
-    """What a sealed key is bound to: moved to another tenant's row, it does not open."""
-    return f"{tenant_id}/{key_id}".encode()
+        """The key of a row: the one that was opened before, if no column changed, or opened now."""
+        if before is not None and row in before.rows:
+            return before.by_public_key[row.public_key]
+        content = open_row(self._master, row).content
+        if isinstance(content, str):
+            raise KeyMaterialError(
+                f"signing key {row.key_id} is held by a source that this version cannot open"
+            )
+        return SigningKey.from_raw(content)

@@ -23,8 +23,8 @@ SELECT set_config('enable_indexscan', 'off', true),
 SELECT tenant_id, coalesce(slug::text, tenant_id::text) AS slug FROM trails.tenants ORDER BY slug, tenant_id;
 
 -- name: keys
--- All signing keys that this role may see, sealed.
-SELECT tenant_id, key_id::text, public_key::text, sealed_secret
+-- All signing keys that this role may see, sealed. Times as text, as of the registry.
+SELECT tenant_id, key_id::text, public_key::text, sealed_secret, created_at::text
   FROM trails.signing_keys
  ORDER BY tenant_id, created_at, key_id;
 

@@ -20,8 +20,8 @@ from app.chain.record import Draft, Head, parse_timestamp
 from app.chain.strict import JsonObject, parse
 from app.ledger import Ledger, audit_rows, dump
 from app.ledger.audit_rows import Spot
-from app.ledger.keystore import key_context
 from app.ledger.mirror import row_of
+from app.ledger.sealed_key import key_context
 from app.principal import Permission
 from db.ledger import SigningKeyRow
 from db.pool import Connection, Pool, create_pool
@@ -311,7 +311,7 @@ def test_c22_a_time_that_no_client_can_hold_hides_nothing(trail: Trail, moment: 
         f"catalog: trigger {table}.refuse_change_{level}"
         for table in ("agents", "signing_keys")
         for level in ("row", "statement")
-    }
+    } | {"signing key of default"}
 
 
 def test_c22_a_text_of_another_type_is_named(trail: Trail) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import pytest
 
 import db.ledger
+from app.chain.keys import seal_secret
 from app.chain.link import seal
 from app.chain.record import Draft
-from app.errors import MirrorError, QuarantinedError, StaleChainError
+from app.errors import KeyMaterialError, MirrorError, QuarantinedError, StaleChainError
 from app.ledger import Ledger
 from app.ledger.mirror import row_of
+from app.ledger.sealed_key import key_context, open_row
 from app.principal import ADMINISTRATION, Permission, Principal, Role, grant
 from db.pool import Pool
 from db.schema import DEFAULT_TENANT_ID
@@ -150,3 +153,71 @@ async def test_a_rotation_to_a_key_that_is_not_the_tenants_leads_nowhere(agent: 
         await agent.ask("search")
     assert not isinstance(caught.value, StaleChainError | MirrorError | AssertionError)
     assert "thief" not in str(caught.value)
+
+
+async def test_c24_a_retired_key_is_not_made_the_newest_again_by_changing_its_time(
+    agent: Caller, restarted: Opener, admin: asyncpg.Connection[asyncpg.Record], table: Table
+) -> None:
+    """A superuser who has stolen the old key gives it the last place: nothing signs, and not that key."""
+    old = await agent.ledger.public_key(DEFAULT_TENANT_ID)
+    await rotated(agent.ledger)
+    await agent.ask("search")
+    before = await key_ids(table)
+    for moment in ("now()", "'infinity'", "'20000-03-15'"):
+        await change_keys(admin, f"created_at = {moment}", f"public_key = '{old}'")
+        agent.ledger._keystore.forget(DEFAULT_TENANT_ID)
+        with pytest.raises(KeyMaterialError, match="time"):
+            await agent.ask("search")
+        with pytest.raises(KeyMaterialError, match="time"):
+            await Caller(agent.ledger, "young").create()
+        with pytest.raises(KeyMaterialError, match="time"):
+            await restarted()
+    assert await key_ids(table) == before
+
+
+async def test_c24_a_key_that_this_process_had_opened_is_held_against_its_seal_again(
+    agent: Caller, admin: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await rotated(agent.ledger)
+    known = await agent.ledger._keystore.of(DEFAULT_TENANT_ID)
+    await change_keys(admin, "created_at = created_at + interval '1 microsecond'", "true")
+    with pytest.raises(KeyMaterialError, match="the order of keys was changed"):
+        await agent.ledger._keystore._load(DEFAULT_TENANT_ID, known)
+
+
+async def test_c24_keys_of_the_old_form_open_and_are_older_than_every_dated_one(
+    agent: Caller, restarted: Opener, admin: asyncpg.Connection[asyncpg.Record], table: Table
+) -> None:
+    """What an installation had before the order was sealed: its time can be changed, and changes nothing."""
+    await undate(admin, agent.ledger)
+    first = await agent.ledger.public_key(DEFAULT_TENANT_ID)
+    await agent.ask("search")
+    await change_keys(admin, "created_at = '9000-01-01'", "true")
+    agent.ledger._keystore.forget(DEFAULT_TENANT_ID)
+    second = await rotated(agent.ledger)
+    await agent.ask("search")
+    assert len(set(await key_ids(table))) == 2  # the hand-over, then what the new key signs
+    again = await restarted()
+    again._keystore.settle_secs = 0.0
+    again._keystore.forget(DEFAULT_TENANT_ID)
+    assert await again.public_key(DEFAULT_TENANT_ID) == second != first
+    keys = await again._keystore.of(DEFAULT_TENANT_ID)
+    assert list(keys.by_public_key) == [first, second]
+    assert (await agent.at(again).verify())["ok"] is True
+
+
+async def change_keys(admin: asyncpg.Connection[asyncpg.Record], change: str, of: str) -> None:
+    """What a superuser can do who switches the triggers off."""
+    await admin.execute("ALTER TABLE trails.signing_keys DISABLE TRIGGER ALL")
+    await admin.execute(f"UPDATE trails.signing_keys SET {change} WHERE {of}")
+
+
+async def undate(admin: asyncpg.Connection[asyncpg.Record], ledger: Ledger) -> None:
+    """Seals the default tenant's one key as it was sealed before its time was."""
+    [row] = (await ledger._keystore.of(DEFAULT_TENANT_ID)).rows
+    secret = open_row(MASTER_KEY, row).content
+    assert isinstance(secret, bytes)
+    context = key_context(DEFAULT_TENANT_ID, row.key_id)
+    sealed = seal_secret(MASTER_KEY, secret, context=context, nonce=bytes(12))
+    await change_keys(admin, f"sealed_secret = '\\x{sealed.hex()}'", "true")
+    ledger._keystore.forget(DEFAULT_TENANT_ID)
