@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from app.client.decisions import UNAVAILABLE, Decision, Denied, OutcomeStatus
+from app.client.decisions import UNAVAILABLE, Allowed, Decision, Denied, OutcomeStatus
 
 
 class Refusal(Exception):  # noqa: N818  it is an answer: the caller turns it into a denial
@@ -49,6 +49,9 @@ class Standing(msgspec.Struct, frozen=True):
     reason: Mapping[str, Any] | None = None
     """Why it was denied."""
     tool: str = ""
+    input: Any = None
+    claimed_by: str | None = None
+    """Whoever claimed it, to carry it out."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -73,8 +76,8 @@ class Backend(Protocol):
     async def standing(self, action_id: str) -> Standing:
         """One action as it stands now."""
 
-    async def claim(self, action_id: str, claimant: str) -> bool:
-        """Takes an approved action for one run; False when another claimant has it."""
+    async def claim(self, action_id: str, body: bytes, key: str) -> Allowed:
+        """Takes an allowed action for one run of ``{tool, input}``; the same ``key`` gets the same answer."""
 
     async def report(self, outcome: Outcome) -> None:
         """Puts an outcome on record."""

@@ -19,7 +19,7 @@ OutcomeStatus: TypeAlias = Literal["success", "failure", "unknown"]
 UNAVAILABLE = "unavailable"
 """Code of a denial that no guard decided: the service was not reached, or its answer made no sense."""
 
-CLAIMED = "claimed"
+ALREADY_CLAIMED = "already_claimed"
 """Code of a denial of an approved action that somebody else carries out: an approval is for one run."""
 
 APPROVAL_TIMED_OUT = "approval_timed_out"
@@ -105,7 +105,10 @@ _ASKING_AGAIN: Final[Mapping[str, str]] = {
     "rate_limited": "asking again may help later: there were too many actions in a short time",
     "insufficient_budget": "asking again for the same will not help; what costs less may be allowed",
     "rejected": "asking again for the same will not help: a person said no",
-    CLAIMED: "asking again will not help: another caller carries it out",
+    ALREADY_CLAIMED: "asking again will not help: another caller carries it out",
+    "completed": "asking again will not help: it was carried out, and its outcome is on record",
+    "claim_mismatch": "asking again for what is to be run now waits for an approval of its own",
+    "approval_expired": "asking again waits for another approval",
     UNAVAILABLE: "the guard could not be asked, and without its answer nothing is run; asking again may help "
     "later",
 }

@@ -6,7 +6,8 @@ The rules, each of which a test names:
   at all has not allowed anything.
 - Every question carries an Idempotency-Key and is sent again with it, a bounded number of times, so that an
   answer that was lost on its way is charged once.
-- An approval lets exactly one caller go: whoever waited claims the action first, on the record.
+- An approval lets exactly one caller go, with exactly what was approved: whoever waited claims the action
+  before the tool runs, on the record (``app.client.waiting``).
 - What was carried out is reported: ``success``, ``failure`` when the tool raised, ``unknown`` when it was
   interrupted. An outcome is not lost because the service is away for a while.
 """
@@ -22,7 +23,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
-from app.chain.strict import JsonObject, JsonValue
+from app.chain.strict import JsonObject
 from app.client.backend import Backend, Outcome, Refusal
 from app.client.decisions import (
     UNAVAILABLE,
@@ -34,13 +35,13 @@ from app.client.decisions import (
     Pending,
 )
 from app.client.instant import now
-from app.client.json_values import Limits, escape, json_value
+from app.client.json_values import escape
 from app.client.place import Place
 from app.client.retry import ATTEMPTS, persistently
 from app.client.service import encode
 from app.client.toolwrap import ToolDecorator
 from app.client.verdicts import Blame, Judge, outcome_of_error, readable, success
-from app.client.waiting import Look, OnPending, Waiting
+from app.client.waiting import Call, Look, OnPending, Persistence, Unanswered, Waiting, as_recorded
 from app.client.worker import NoResultError, Worker, WorkerClosedError
 
 if TYPE_CHECKING:
@@ -58,9 +59,6 @@ APPROVAL_SECS: Final = 300.0
 
 CLOSE_SECS: Final = 5.0
 """How long ``close`` waits for outcomes that are still on their way."""
-
-_WHOLE: Final = Limits(string_bytes=2**40, values=2**40, depth=200)
-"""Of an input nothing is cut: what is allowed is what is carried out. Too large a one the service refuses."""
 
 _FIRST_RESEND_SECS: Final = 0.5
 _LAST_RESEND_SECS: Final = 30.0
@@ -95,6 +93,7 @@ class Gate:
         self._timeout = timeout
         self._on_pending = on_pending
         self._log_uuid: uuid.UUID | None = None
+        self._unanswered = Unanswered()
 
     def in_session(self, session: Session) -> Self:
         """The same guard for the calls of another session of the tracker; closing one closes both."""
@@ -155,7 +154,9 @@ class Gate:
     ) -> Decision:
         """``check``, and when a person has to decide, ``wait`` for it (unless told not to)."""
         decision = self.check(tool, input, cost=cost, thought_process=thought_process)
-        return self.wait(decision.action_id) if wait and isinstance(decision, Pending) else decision
+        if not wait or not isinstance(decision, Pending):
+            return decision
+        return self.wait(decision.action_id, tool=tool, input=input)
 
     async def adecide(
         self,
@@ -168,38 +169,65 @@ class Gate:
     ) -> Decision:
         """``decide`` for coroutines."""
         decision = await self.acheck(tool, input, cost=cost, thought_process=thought_process)
-        return await self.await_(decision.action_id) if wait and isinstance(decision, Pending) else decision
+        if not wait or not isinstance(decision, Pending):
+            return decision
+        return await self.await_(decision.action_id, tool=tool, input=input)
 
     # --- waiting for a person -----------------------------------------------------------------------
 
-    def wait(self, action_id: str, timeout: float | None = None) -> Decision:
+    def wait(
+        self,
+        action_id: str,
+        timeout: float | None = None,
+        *,
+        tool: str | None = None,
+        input: Any = None,  # noqa: A002, ANN401  as in check
+    ) -> Decision:
         """Waits until a person has decided; looks again in growing intervals, and through outages.
 
-        What it waits for is logged once (INFO, ``trails.client``), with how to approve it.
+        What it waits for is logged once (WARNING, ``trails.client``), with how to approve it. Once approved,
+        the action is claimed with what is to be run: another input than the approved one is denied
+        (``claim_mismatch``), and so is every caller but one (``already_claimed``).
 
         Args:
             action_id: of a ``Pending`` decision.
             timeout: seconds; None: the guard's ``approval_timeout``.
+            tool: what will be run; None: what is on record as asked, and the caller runs just that.
+            input: what ``tool`` will be called with, read when the approval is there.
 
         Returns:
-            ``Allowed``: to this caller alone, who claimed the action on the record. ``Denied``. Or
-            ``Pending`` when the time is over: not allowed, whatever is decided later.
+            ``Allowed``: to this caller alone, who claimed the action on the record. ``Denied``: also when the
+            answer to the claim did not come; the same guard's next ``wait`` for the action asks for it again.
+            Or ``Pending`` when the time is over: not allowed, whatever is decided later.
         """
-        look, waiting, late = self._waiting(action_id, timeout)
+        call = None if tool is None else Call(tool, input)
+        look, waiting, late = self._waiting(action_id, timeout, call)
         while True:
             decision = self._asked(look, max(waiting.left, self._timeout), late)
+            if look.prepared(call):
+                continue
             if not isinstance(decision, Pending) or waiting.over:
-                return decision
+                return self._ended(look, decision)
             look.tell(waiting.secs, self._on_pending)
             time.sleep(waiting.interval())
 
-    async def await_(self, action_id: str, timeout: float | None = None) -> Decision:  # noqa: ASYNC109  as wait
+    async def await_(
+        self,
+        action_id: str,
+        timeout: float | None = None,  # noqa: ASYNC109  as wait
+        *,
+        tool: str | None = None,
+        input: Any = None,  # noqa: A002, ANN401  as in check
+    ) -> Decision:
         """``wait`` for coroutines."""
-        look, waiting, late = self._waiting(action_id, timeout)
+        call = None if tool is None else Call(tool, input)
+        look, waiting, late = self._waiting(action_id, timeout, call)
         while True:
             decision = await self._aasked(look, max(waiting.left, self._timeout), late)
+            if look.prepared(call):
+                continue
             if not isinstance(decision, Pending) or waiting.over:
-                return decision
+                return self._ended(look, decision)
             look.tell(waiting.secs, self._on_pending)
             await asyncio.sleep(waiting.interval())
 
@@ -394,9 +422,24 @@ class Gate:
 
         return ask
 
-    def _waiting(self, action_id: str, timeout: float | None) -> tuple[Look, Waiting, Decision]:
-        look = Look(action_id, lambda denied: self._place.denied(self._node(action_id), denied.reason))
+    def _waiting(
+        self, action_id: str, timeout: float | None, call: Call | None
+    ) -> tuple[Look, Waiting, Decision]:
+        look = self._unanswered.take(action_id, call) or Look(
+            action_id,
+            Persistence(self._attempts, self._timeout),
+            lambda denied: self._place.denied(self._node(action_id), denied.reason),
+        )
         return look, Waiting(self._approval_timeout if timeout is None else timeout), Pending(action_id)
+
+    def _ended(self, look: Look, decision: Decision) -> Decision:
+        """What a wait ends with. A claim without an answer is the next wait's: it may be this guard's."""
+        if not look.unanswered or not isinstance(decision, Pending):
+            return decision
+        self._unanswered.keep(look)
+        return Refusal.unavailable("it was approved, but whether it is claimed is not known").denied(
+            decision.action_id
+        )
 
     async def _given_up(self, backend: Backend, decision: Decision) -> None:
         """The caller went away while it was allowed: the record says that nobody knows the outcome."""
@@ -479,11 +522,6 @@ class Gate:
         self._place.show(node, members, metadata)
         if isinstance(decision, Denied):
             self._place.denied(node, decision.reason)
-
-
-def as_recorded(value: object) -> JsonValue:
-    """An input as the record will have it, whole."""
-    return json_value(value, _WHOLE)
 
 
 def _none(error: WorkerClosedError | Refusal) -> Denied:

@@ -18,15 +18,14 @@ from uuid import UUID
 import msgspec
 
 from app.client.backend import Backend, Outcome, Refusal, Standing
-from app.client.decisions import UNAVAILABLE, Decision
+from app.client.decisions import UNAVAILABLE, Allowed, Decision
 from app.client.gate import APPROVAL_SECS, DECISION_SECS, Gate
 from app.client.retry import ATTEMPTS
-from app.client.service import claim_event, claim_key, decision_of, report_body, standing_of
+from app.client.service import claimed_of, decision_of, report_body, standing_of
 from app.client.waiting import OnPending
 from app.client.worker import NoResultError, Worker
 from app.errors import (
     ChainError,
-    IdempotencyConflictError,
     KeyMaterialError,
     QuarantinedError,
     StartupError,
@@ -165,23 +164,18 @@ class LedgerBackend:
 
         return standing_of(await _answered(self._ledger.action(self._may(Permission.READ_ACTION), action_id)))
 
-    async def claim(self, action_id: str, claimant: str) -> bool:
-        """As POST …/events: the same event under the same key as over HTTP."""
-        from app.chain.record import Draft  # noqa: PLC0415  as above
-        from app.guard.kinds import EVENT  # noqa: PLC0415  as above
-        from app.ledger.post import Entry  # noqa: PLC0415  as above
+    async def claim(self, action_id: str, body: bytes, key: str) -> Allowed:
+        """As POST …/actions/{id}/claim."""
+        from app.guard.bodies import Claim  # noqa: PLC0415  as above
         from app.principal import Permission  # noqa: PLC0415  as above
-        from app.trace.event import Event  # noqa: PLC0415  as above
 
-        parsed = _parsed(claim_event(action_id, claimant))
-        draft = Draft(kind=EVENT, payload=Event.parse(parsed.value).payload, actor=self._principal.name)
-        entry = Entry(draft, mark=_stamp("events", claim_key(action_id), parsed))
-        [result] = await _answered(self._ledger.post(self._may(Permission.POST), [entry]))
-        if isinstance(result, IdempotencyConflictError):
-            return False
-        if isinstance(result, TrailsError):
-            raise _refusal(result) from result
-        return True
+        async def claimed() -> JsonObject:
+            parsed = _parsed(body)
+            mark = _stamp(f"actions/{action_id}/claim", key, parsed)
+            grant = self._may(Permission.CLAIM)
+            return await self._ledger.claim(grant, action_id, Claim.parse(parsed.value), mark)
+
+        return claimed_of(await _answered(claimed()))
 
     async def report(self, outcome: Outcome) -> None:
         """As POST …/actions/{id}/outcome."""

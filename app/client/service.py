@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
@@ -18,9 +18,6 @@ from app.client.outbox import Outbox
 from app.client.transport import AsyncTransport, Request
 
 _log = logging.getLogger("trails.client")
-
-CLAIM_TYPE: Final = "action_claimed"
-"""Type of the event that takes an approved action for one run."""
 
 
 class ServiceBackend:
@@ -50,16 +47,12 @@ class ServiceBackend:
             raise _no_sense("action")
         return standing
 
-    async def claim(self, action_id: str, claimant: str) -> bool:
-        """An event under the action's own key: the first claimant's body stands, another's is refused."""
-        event = claim_event(action_id, claimant)
-        try:
-            await self._call("POST", f"{self._agent}/events", event, claim_key(action_id))
-        except Refusal as refusal:
-            if refusal.code == "idempotency_conflict":
-                return False
-            raise
-        return True
+    async def claim(self, action_id: str, body: bytes, key: str) -> Allowed:
+        """POST …/actions/{id}/claim."""
+        allowed = claimed_of(await self._call("POST", f"{self._action(action_id)}/claim", body, key))
+        if allowed.action_id != action_id:
+            raise _no_sense("claim")
+        return allowed
 
     async def report(self, outcome: Outcome) -> None:
         """POST …/actions/{id}/outcome."""
@@ -119,16 +112,6 @@ class ServiceBackend:
         return answer
 
 
-def claim_key(action_id: str) -> str:
-    """The idempotency key under which an action is claimed: one an action, whoever claims it."""
-    return f"claim-{action_id}"
-
-
-def claim_event(action_id: str, claimant: str) -> bytes:
-    """The event that takes an approved action for one run."""
-    return encode({"type": CLAIM_TYPE, "data": {"action_id": action_id, "claimant": claimant}})
-
-
 def report_body(outcome: Outcome) -> bytes:
     """The body of a report."""
     return encode({"status": outcome.status, "detail": outcome.detail})
@@ -154,6 +137,20 @@ def decision_of(answer: Mapping[str, Any]) -> Decision:
         return _decision(answer)
     except (KeyError, TypeError, ValueError) as error:
         raise _no_sense("decision") from error
+
+
+def claimed_of(answer: Mapping[str, Any]) -> Allowed:
+    """The permission that the answer to a claim is.
+
+    Raises:
+        Refusal: it is none.
+    """
+    if answer.get("claimed") is not True:
+        raise _no_sense("claim")
+    try:
+        return Allowed(_text(answer, "action_id"), _number(answer, "cost"))
+    except (KeyError, ValueError) as error:
+        raise _no_sense("claim") from error
 
 
 def standing_of(answer: Mapping[str, Any]) -> Standing:

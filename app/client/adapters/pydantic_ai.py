@@ -24,8 +24,9 @@ from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import RunContext, ToolDefinition
 
 from app.client.decisions import Allowed, explain, permitted
-from app.client.gate import Gate, as_recorded
+from app.client.gate import Gate
 from app.client.verdicts import Verdict, outcome_of_error
+from app.client.waiting import as_recorded
 
 _asked: ContextVar[Any] = ContextVar("lineage_trails_asked")
 """The arguments that the guard allowed, in the context of one call."""

@@ -28,7 +28,7 @@ from app.client.adapters.mcp import GuardMiddleware as McpGuard
 from app.client.adapters.openai_agents import guarded_tools
 from app.client.adapters.pydantic_ai import GuardCapability
 from app.client.backend import Outcome, Refusal, Standing
-from app.client.decisions import CLAIMED, UNAVAILABLE, Allowed, Decision, Denied, Pending, explain
+from app.client.decisions import ALREADY_CLAIMED, UNAVAILABLE, Allowed, Decision, Denied, Pending, explain
 from app.client.gate import Gate
 from app.client.guard import Guard
 from app.client.worker import Worker
@@ -139,8 +139,8 @@ class Ledger:
     async def standing(self, action_id: str) -> Standing:
         return Standing(action_id, "pending_approval", 1)
 
-    async def claim(self, action_id: str, claimant: str) -> bool:
-        raise AssertionError((action_id, claimant))
+    async def claim(self, action_id: str, body: bytes, key: str) -> Allowed:
+        raise AssertionError((action_id, body, key))
 
     async def report(self, outcome: Outcome) -> None:
         self.reported.append(outcome)
@@ -187,7 +187,7 @@ DENIALS = [
     Denied("act-1", {"code": "insufficient_budget", "cost": 5, "remaining": 2}),
     Denied("act-1", {"code": "rejected", "by": "operator", "reason": "wrong address"}),
     Denied("act-1", {"code": "terminated", "reason": "budget exhausted"}),
-    Denied("act-1", {"code": CLAIMED, "error": "another caller carries it out"}),
+    Denied("act-1", {"code": ALREADY_CLAIMED, "by": "worker"}),
     Denied(None, {"code": UNAVAILABLE, "error": "away"}),
     Denied(None, {"code": "a_word_of_another_time"}),
 ]

@@ -128,10 +128,47 @@ async def test_an_approval_lets_one_caller_go(guard: Guard, caller: Caller, tabl
     await caller.approve("act-1")
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [result for result in results if isinstance(result, str)] == ["sent"]
-    assert [str(result.decision.code) for result in results if isinstance(result, ActionDenied)] == [
-        "claimed"
-    ] * 2
+    codes = [str(result.decision.code) for result in results if isinstance(result, ActionDenied)]
+    assert len(codes) == 2
+    assert set(codes) <= {"already_claimed", "completed"}
     assert ran == ["a@example.com"]
+    assert (await table.kinds(AGENT)).count("action_claimed") == 1
+
+
+async def test_g01_what_changed_since_the_approval_does_not_run(
+    guard: Guard, caller: Caller, table: Table
+) -> None:
+    ran = []
+
+    @guard.tool("send_email")
+    async def send(to: list[str]) -> None:
+        ran.append(to)
+
+    to = ["a@example.com"]
+    call = asyncio.create_task(send(to))
+    async with asyncio.timeout(20):
+        while "approval_required" not in await table.kinds(AGENT):
+            await asyncio.sleep(0.01)
+    to.append("b@example.com")
+    await caller.approve("act-1")
+    with pytest.raises(ActionDenied, match="claim_mismatch"):
+        await call
+    assert ran == []
+    assert await guard.await_("act-1", 0, tool="send_email", input={"to": to[:1]}) == Allowed("act-1", 5)
+    kinds = [kind for kind in await table.kinds(AGENT) if "claim" in kind]
+    assert kinds == ["claim_refused", "action_claimed"]
+
+
+async def test_a_claim_whose_answer_was_lost_is_still_the_callers(
+    guard: Guard, caller: Caller, table: Table, route: tuple[Proxy, str]
+) -> None:
+    assert await guard.acheck("send_email", {"to": "a"}) == Pending("act-1")
+    await caller.approve("act-1")
+    route[0].arm(Fault.SWALLOW, b"action_claimed")
+    assert await guard.await_("act-1", 20, tool="send_email", input={"to": "a"}) == Allowed("act-1", 5)
+    assert route[0].fired == 1
+    assert (await table.kinds(AGENT)).count("action_claimed") == 1
+    assert (await caller.action("act-1"))["claimed_by"] == AGENT
 
 
 async def test_it_and_a_service_know_the_same_keys(guard: Guard, caller: Caller) -> None:
