@@ -189,6 +189,20 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("TRAILS_WORKERS", "workers", "1", "Server processes.", _integer(1, 64)),
     Setting(
+        "TRAILS_RATE_PER_KEY",
+        "rate_per_key",
+        "0",
+        "Requests a second that one key may send to one server process, then 429; 0: any number.",
+        _integer(0, 1_000_000),
+    ),
+    Setting(
+        "TRAILS_FAILURES_PER_PEER",
+        "failures_per_peer",
+        "10",
+        "Invalid tokens a second from one address that one process answers with 401, then 429; 0: all.",
+        _integer(0, 1_000_000),
+    ),
+    Setting(
         "TRAILS_TRUSTED_PROXIES",
         "trusted_proxies",
         "",
@@ -220,6 +234,8 @@ class Settings(msgspec.Struct, frozen=True):
     command_timeout_secs: float = 5.0
     chain_cache: int = 20_000
     workers: int = 1
+    rate_per_key: int = 0
+    failures_per_peer: int = 10
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
     log_level: str = "info"
     log_format: str = "text"

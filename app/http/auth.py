@@ -13,6 +13,7 @@ from litestar.types import Scope
 from app.api_key import PREFIX
 from app.errors import TrailsError, UnauthorizedError
 from app.http.exchange import Exchange, exchange_in, headers
+from app.http.peer import peer_of, site_of
 from app.principal import Principal
 from app.tokens import bearer_of
 
@@ -23,7 +24,7 @@ async def prepare(scope: Scope, exchange: Exchange) -> None:
     if len(given) != 1 or _KEY_PREFIX not in given[0]:
         return
     try:
-        exchange.principal = await exchange.services.ledger.caller(bearer_of(given[0]))
+        exchange.holder = await exchange.services.ledger.caller(bearer_of(given[0]))
     except TrailsError as error:
         exchange.refusal = error
 
@@ -32,21 +33,36 @@ _KEY_PREFIX: Final = f" {PREFIX}".encode()
 
 
 def authenticate(scope: Scope) -> Principal:
-    """The caller, proven by its token; remembered for the rest of the request.
+    """The caller, proven by its token and counted once; remembered for the rest of the request.
 
     Raises:
         UnauthorizedError: no header, two of them, or no token of ours.
+        TooManyRequestsError: the key, or the peer with its invalid tokens, is over its limit.
         UnavailableError: an API key could not be looked up.
     """
     exchange = exchange_in(scope)
+    if exchange.principal is None:
+        limits = exchange.services.limits
+        given = headers(scope, b"authorization")
+        try:
+            proven = _proven(exchange, given)
+        except UnauthorizedError:
+            if not given:
+                raise
+            trusted = exchange.services.settings.trusted_proxies or ()
+            raise limits.failure(site_of(peer_of(scope, trusted))) from None
+        exchange.principal = limits.admit(proven)
+    return exchange.principal
+
+
+def _proven(exchange: Exchange, given: list[bytes]) -> Principal:
     if exchange.refusal is not None:
         raise exchange.refusal
-    if exchange.principal is None:
-        given = headers(scope, b"authorization")
-        if len(given) > 1:
-            raise UnauthorizedError
-        exchange.principal = exchange.services.tokens.authenticate(given[0] if given else None)
-    return exchange.principal
+    if exchange.holder is not None:
+        return exchange.holder
+    if len(given) > 1:
+        raise UnauthorizedError
+    return exchange.services.tokens.authenticate(given[0] if given else None)
 
 
 def authenticate_if_given(scope: Scope) -> Principal | None:
@@ -54,5 +70,6 @@ def authenticate_if_given(scope: Scope) -> Principal | None:
 
     Raises:
         UnauthorizedError: a header that is not valid; it never counts as none.
+        TooManyRequestsError: as ``authenticate``.
     """
     return authenticate(scope) if headers(scope, b"authorization") else None

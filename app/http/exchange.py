@@ -14,6 +14,7 @@ from uuid import UUID
 from litestar.connection import Request
 from litestar.types import Scope
 
+from app.http.limits import Limits
 from app.http.room import Room
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ _KEY = "trails.exchange"
 class Services:
     """What the routes need, made once a process; the ledger is there while the lifespan runs."""
 
-    __slots__ = ("_ledger", "_probe", "_probed_at", "draining", "room", "settings", "tokens")
+    __slots__ = ("_ledger", "_probe", "_probed_at", "draining", "limits", "room", "settings", "tokens")
 
     def __init__(self, settings: Settings, tokens: Tokens) -> None:
         self.settings = settings
         self.tokens = tokens
         self.draining = False
         self.room = Room()
+        self.limits = Limits(settings.rate_per_key, settings.failures_per_peer)
         self._ledger: Ledger | None = None
         self._probe: asyncio.Task[None] | None = None
         self._probed_at = 0.0
@@ -92,6 +94,7 @@ class Exchange:
         "body_begun",
         "body_over",
         "body_read",
+        "holder",
         "place",
         "principal",
         "refusal",
@@ -102,6 +105,8 @@ class Exchange:
     def __init__(self, services: Services, request_id: str) -> None:
         self.services = services
         self.request_id = request_id
+        self.holder: Principal | None = None
+        """Whose API key the request carries; it becomes the principal when a route asks who calls."""
         self.principal: Principal | None = None
         self.refusal: TrailsError | None = None
         self.body_read = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar import get
 
-from app.errors import UnauthorizedError
+from app.errors import TooManyRequestsError, UnauthorizedError
 from app.http import documents, examples
 from app.http.auth import authenticate_if_given
 from app.http.exchange import Call, services_of
@@ -15,7 +15,12 @@ from app.http.responses import Answer, answer
 @get(
     "/v1/public-key",
     summary="The public key",
-    opt=describe(None, answer=documents.PublicKey, example=examples.PUBLIC_KEY, errors=(UnauthorizedError,)),
+    opt=describe(
+        None,
+        answer=documents.PublicKey,
+        example=examples.PUBLIC_KEY,
+        errors=(UnauthorizedError, TooManyRequestsError),
+    ),
 )
 async def public_key(request: Call) -> Answer:
     """The Ed25519 key that signs the records of the token's tenant; of the default tenant without a token."""

@@ -13,6 +13,7 @@ from app.errors import (
     NotFoundError,
     PayloadTooLargeError,
     QuarantinedError,
+    TooManyRequestsError,
     TrailsError,
     UnauthorizedError,
     UnavailableError,
@@ -31,7 +32,7 @@ Errors = tuple[type[TrailsError], ...]
 ON_AGENT: Final[Errors] = (NotFoundError, QuarantinedError)
 """What any route of one agent may meet."""
 
-_WITH_TOKEN: Final[Errors] = (UnauthorizedError, ForbiddenError)
+_WITH_TOKEN: Final[Errors] = (UnauthorizedError, ForbiddenError, TooManyRequestsError)
 _WITH_BODY: Final[Errors] = (InvalidJsonError, PayloadTooLargeError, UnsupportedMediaTypeError)
 
 
