@@ -22,6 +22,7 @@
     ├── UnsupportedMediaTypeError
     ├── TooManyRequestsError
     ├── QuarantinedError            the agent's chain does not verify: nothing is allowed
+    │   └── TenantQuarantinedError  the tenant's administration does not: no key of it is accepted
     ├── UnavailableError            passing trouble; trying again is right
     │   └── StaleChainError         another writer was faster (handled inside the ledger)
     ├── ChainError                  a record or chain that does not verify
@@ -229,10 +230,20 @@ class QuarantinedError(TrailsError):
     """The agent's chain does not verify; it answers nothing until an operator has looked."""
 
     code = "quarantined"
+    what = "agent log failed verification"
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"agent log failed verification: {reason}")
+        super().__init__(f"{self.what}: {reason}")
+
+
+class TenantQuarantinedError(QuarantinedError):
+    """A tenant's administration chain does not verify: nobody knows which of its keys were revoked."""
+
+    what = (
+        "the record of this tenant's administration failed verification, so that none of its API keys is "
+        "accepted and nothing is written for it"
+    )
 
 
 class UnavailableError(TrailsError):

@@ -68,6 +68,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.UnsupportedMediaTypeError: Row(415, "Unsupported media type"),
     errors.TooManyRequestsError: Row(429, "Too many requests", SOON),
     errors.QuarantinedError: _QUARANTINED,
+    errors.TenantQuarantinedError: Row(503, "The tenant's administration does not verify", LATER),
     errors.UnavailableError: Row(503, "Unavailable", SOON),
     errors.StaleChainError: Row(503, "Unavailable", SOON),
     errors.FormatError: _QUARANTINED,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
     from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.standings import Standings
     from db.pool import Pool
 
 MAX_ATTEMPTS = 50
@@ -57,10 +58,13 @@ _REFUSALS = (ConflictError, NotFoundError, ForbiddenError, TooManyRequestsError)
 class Actor:
     """Carries out acts on chains: the page on which the act flow can be read."""
 
-    def __init__(self, pool: Pool, committer: Committer, keystore: Keystore, clock: Clock) -> None:
+    def __init__(
+        self, pool: Pool, committer: Committer, keystore: Keystore, standings: Standings, clock: Clock
+    ) -> None:
         self._pool = pool
         self._committer = committer
         self._keystore = keystore
+        self._standings = standings
         self._clock = clock
 
     async def act(self, chain: Chain, decide: Decide, mark: Stamp | None = None) -> Done:
@@ -83,8 +87,7 @@ class Actor:
         return done
 
     async def _once(self, chain: Chain, decide: Decide, mark: Stamp | None) -> Done:
-        keys = await self._keystore.of(chain.id.tenant_id)
-        keys.require_active()
+        keys = await self._standings.writable(chain.id.tenant_id)
         async with chain.exclusively():
             await self.ready(chain, keys)
             for attempt in range(MAX_ATTEMPTS):

@@ -2,7 +2,7 @@
 
 The chain is called ``_administration``. It is made, signed, verified and read like any other; only the
 service writes to it. Acts of one tenant follow one another: an act that another process overtook is decided
-again on what is true then.
+again on what is true then. What is true its records say: a row that someone removed makes nothing undone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from app.errors import (
 )
 from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
+from app.ledger.administration_state import TenantStanding
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.idempotency import Stamp, stamped
 from app.ledger.mirror import from_microseconds, registry_row, row_of
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from app.ledger.act import Actor
     from app.ledger.clock import Clock
     from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.standings import Standings
     from db.pool import Connection, Pool
 
 MAX_KEYS: Final = 10_000
@@ -106,6 +108,7 @@ class Administration:
         pool: Pool,
         chains: Chains,
         keystore: Keystore,
+        standings: Standings,
         *,
         actor: Actor,
         clock: Clock,
@@ -115,6 +118,7 @@ class Administration:
         self._pool = pool
         self._chains = chains
         self._keystore = keystore
+        self._standings = standings
         self._actor = actor
         self._clock = clock
         self._mint = mint
@@ -131,7 +135,7 @@ class Administration:
             ConflictError: the name is that of another key in use or of an agent, or the stamp was used: the
                 key is not shown again.
         """
-        (await self._keystore.of(grant.tenant_id)).require_active()
+        await self._standings.writable(grant.tenant_id)
         issued = self._minted(grant.tenant_id, wanted, self._now())
 
         async def act(connection: Connection, now: datetime) -> JsonObject:
@@ -151,7 +155,7 @@ class Administration:
 
         async def act(connection: Connection, now: datetime) -> JsonObject:
             row = await self._key_row(connection, grant.tenant_id, key_id)
-            if row.revoked_at is not None:
+            if key_id not in (await self._recorded(grant.tenant_id)).keys:
                 raise _AlreadyDone
             await db.access.revoke_api_key(connection, grant.tenant_id, key_id, now)
             return {"act": "key_revoked", "key_id": key_id, "name": row.name, "role": row.role}
@@ -211,7 +215,8 @@ class Administration:
         """
 
         async def act(connection: Connection, now: datetime) -> JsonObject:
-            if await db.access.is_suspended(connection, tenant_id) is suspended:
+            recorded = (await self._recorded(tenant_id)).suspended
+            if {recorded, await db.access.is_suspended(connection, tenant_id)} == {suspended}:
                 raise ConflictError(f"the tenant is {'' if suspended else 'not '}suspended already")
             await db.access.suspend(connection, tenant_id, now, suspended=suspended)
             return {"act": "tenant_suspended" if suspended else "tenant_resumed", "reason": reason}
@@ -289,7 +294,7 @@ class Administration:
         self, chain: Chain, keys: TenantKeys, actor: str, act: Act, mark: Stamp | None
     ) -> None:
         key = await self._actor.signing_key(chain, keys)
-        now_us = self._clock()
+        now_us = chain.state.time_us(self._clock())  # rows have the time of their record
         async with tenant_transaction(self._pool, keys.tenant_id) as connection:
             payload = await act(connection, from_microseconds(now_us))
             drafts = stamped([Draft(ADMIN, payload, actor)], mark)
@@ -298,6 +303,11 @@ class Administration:
             await db.ledger.append(connection, rows)
         for record in records:
             chain.advance(record, key.public)
+        self._standings.forget(keys.tenant_id)
+
+    async def _recorded(self, tenant_id: UUID) -> TenantStanding:
+        """What the records say that this act is decided on; only within ``_do``, which has the chain."""
+        return (await self._chains.get(tenant_id, ADMINISTRATION)).standing
 
     async def _chain(self, keys: TenantKeys, actor: str) -> Chain:
         """The tenant's administration chain, begun when there is none yet."""

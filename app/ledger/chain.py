@@ -19,6 +19,8 @@ import db.ledger
 from app.chain.verify import Verifier
 from app.errors import KeyMaterialError, NotFoundError, QuarantinedError, UnavailableError
 from app.guard.state import EMPTY, GuardState, evolve
+from app.ledger.administration_state import NO_STANDING, TenantStanding, stand
+from app.principal import ADMINISTRATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,15 +47,17 @@ class Chain:
     """A chain's verified state: it changes through ``advance``, ``quarantine`` and ``release``.
 
     ``opened`` is set by the act flow when the chain is read to its end and no termination is missing; before
-    that nothing is decided on it.
+    that nothing is decided on it. ``standing`` is what an administration chain says of its tenant; that of an
+    agent's chain stays empty.
     """
 
-    __slots__ = ("_fault", "genesis_key", "id", "key", "lock", "opened", "state")
+    __slots__ = ("_fault", "genesis_key", "id", "key", "lock", "opened", "standing", "state")
 
     def __init__(self, chain_id: ChainId) -> None:
         self.id = chain_id
         self.lock = asyncio.Lock()
         self.state: GuardState = EMPTY
+        self.standing: TenantStanding = NO_STANDING
         self.key: PublicKey | None = None
         self.genesis_key: PublicKey | None = None
         self.opened = False
@@ -99,7 +103,9 @@ class Chain:
 
     def advance(self, record: VerifiedRecord, verifier_key: PublicKey) -> None:
         """Folds the next verified record; ``verifier_key`` is the key in force after it."""
+        standing = stand(self.standing, record) if self.id.agent_id == ADMINISTRATION else NO_STANDING
         self.state = evolve(self.state, record)
+        self.standing = standing
         self.key = verifier_key
         if self.genesis_key is None:
             self.genesis_key = verifier_key
@@ -118,6 +124,7 @@ class Chain:
     def release(self) -> None:
         """Forgets all that was read, so that the chain is verified from its genesis again."""
         self.state, self.key, self.genesis_key, self._fault = EMPTY, None, None, None
+        self.standing = NO_STANDING
         self.opened = False
 
     def require_sound(self) -> None:

@@ -1,4 +1,8 @@
-"""Who holds an API key: looked up, believed for half a second, refused once it is revoked or expired."""
+"""Who holds an API key: looked up, believed for half a second, refused once it is revoked or expired.
+
+Its row says what the key is, under a seal. That it is one still, the tenant's verified records say
+(``Standings``): issued and not revoked, whatever the tables say.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ from app.principal import Principal, Role
 if TYPE_CHECKING:
     from app.api_key import ApiKey, Mint
     from app.ledger.clock import Clock
+    from app.ledger.standings import Standings
     from db.pool import Pool
 
 FRESH_SECS: Final = 0.5
@@ -42,8 +47,17 @@ class _Held(msgspec.Struct, frozen=True):
 class KeyRing:
     """Proves API keys."""
 
-    def __init__(self, pool: Pool, mint: Mint, clock: Clock, *, fresh_secs: float = FRESH_SECS) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        mint: Mint,
+        clock: Clock,
+        standings: Standings,
+        *,
+        fresh_secs: float = FRESH_SECS,
+    ) -> None:
         self._pool = pool
+        self._standings = standings
         self._mint = mint
         self._clock = clock
         self._known: Fresh[tuple[UUID, str], _Held] = Fresh(fresh_secs, capacity=CAPACITY)
@@ -55,6 +69,7 @@ class KeyRing:
 
         Raises:
             UnauthorizedError: it is no key, not any more, or not yet known here. Never says which.
+            TenantQuarantinedError: the tenant's administration chain does not verify.
             UnavailableError: the database is away.
         """
         presented = self._mint.presented(token)
@@ -67,6 +82,8 @@ class KeyRing:
         if key is None or not hmac.compare_digest(key.secret_hash, presented.secret_hash):
             raise UnauthorizedError
         if key.expires_at is not None and key.expires_at <= now:
+            raise UnauthorizedError
+        if key.key_id not in (await self._standings.of(key.tenant_id)).keys:
             raise UnauthorizedError
         self._note(place, now)
         name = key.agent_id if key.role is Role.AGENT and key.agent_id is not None else key.name
@@ -85,6 +102,7 @@ class KeyRing:
         row = await db.access.api_key(self._pool, tenant_id, key_id)
         if row is None or row.revoked_at is not None:
             return _Held(None)
+        self._standings.expect(tenant_id, key_id)  # another process may have issued it a moment ago
         key = key_of_row(row)
         return _Held(key if key is not None and self._mint.is_genuine(key, row.seal) else None)
 

@@ -38,7 +38,7 @@ class TenantKeys(msgspec.Struct, frozen=True):
     """The keys of one tenant: ``newest`` signs new chains, ``by_public_key`` holds all of them, oldest first.
 
     A chain is signed by the key that its own records put in force, which may be an older one until its next
-    append. Nothing is written for a tenant that is ``suspended``.
+    append. Nothing is written for a tenant that is ``suspended``, as its table says; see ``Standings``.
     """
 
     tenant_id: UUID
@@ -46,11 +46,6 @@ class TenantKeys(msgspec.Struct, frozen=True):
     by_public_key: dict[str, SigningKey]
     suspended: bool = False
     rows: tuple[SigningKeyRow, ...] = ()
-
-    def require_active(self) -> None:
-        """Raises ForbiddenError when the tenant is suspended."""
-        if self.suspended:
-            raise ForbiddenError("this tenant is suspended: its records can be read, nothing is written")
 
     def signing(self, public: PublicKey) -> SigningKey:
         """The secret half of a chain's key in force.
@@ -170,3 +165,9 @@ class Keystore:
                 f"signing key {row.key_id} is held by a source that this version cannot open"
             )
         return SigningKey.from_raw(content)
+
+
+def require_active(*, suspended: bool) -> None:
+    """Raises ForbiddenError when the tenant is suspended."""
+    if suspended:
+        raise ForbiddenError("this tenant is suspended: its records can be read, nothing is written")

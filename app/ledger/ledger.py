@@ -35,6 +35,7 @@ from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
 from app.ledger.replay import Done, recall
 from app.ledger.sessions import Sessions
+from app.ledger.standings import Standings
 from app.principal import ADMINISTRATION
 from db.schema import DEFAULT_TENANT_ID
 from db.spans import Sight
@@ -75,13 +76,15 @@ class Ledger:
         self._keystore = Keystore(pool, master_key)
         self._committer = Committer(pool)
         self._chains = Chains(pool, capacity=chains)
-        self._actor = Actor(pool, self._committer, self._keystore, clock)
+        self._standings = Standings(pool, self._chains, self._keystore)
+        self._actor = Actor(pool, self._committer, self._keystore, self._standings, clock)
         mint = Mint(master_key)
-        self._key_ring = KeyRing(pool, mint, clock)
+        self._key_ring = KeyRing(pool, mint, clock, self._standings)
         self.administration = Administration(
             pool,
             self._chains,
             self._keystore,
+            self._standings,
             actor=self._actor,
             clock=clock,
             mint=mint,
@@ -89,7 +92,7 @@ class Ledger:
         )
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore)
-        self._poster = Poster(pool, self._committer, self._keystore, self._actor, clock)
+        self._poster = Poster(pool, self._committer, self._standings, self._actor, clock)
 
     @classmethod
     async def open(
@@ -154,8 +157,7 @@ class Ledger:
         """
         agent_id = _agent_of(grant)
         chain = Chain(ChainId(grant.tenant_id, agent_id, uuid4(), policy is not None))
-        keys = await self._keystore.of(grant.tenant_id)
-        keys.require_active()
+        keys = await self._standings.writable(grant.tenant_id)
         try:
             await self._begin(chain, keys, _first_drafts(chain.id, policy, keys, grant.actor), stamp)
         except AgentExistsError:
@@ -437,8 +439,7 @@ class Ledger:
 
     async def _begin_observed(self, grant: Grant) -> None:
         chain = Chain(ChainId(grant.tenant_id, _agent_of(grant), uuid4(), guarded=False))
-        keys = await self._keystore.of(grant.tenant_id)
-        keys.require_active()
+        keys = await self._standings.writable(grant.tenant_id)
         try:
             await self._begin(chain, keys, _first_drafts(chain.id, None, keys, grant.actor), None)
         except AgentExistsError:

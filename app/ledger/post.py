@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from app.ledger.chain import Chain
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
-    from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.keystore import TenantKeys
+    from app.ledger.standings import Standings
     from db.pool import Pool
 
 __all__ = ["Entry", "Poster", "Receipt", "SpanKey", "SpansOnRecordError"]
@@ -184,11 +185,11 @@ class Poster:
     """Appends posted entries: the page on which the post flow can be read."""
 
     def __init__(
-        self, pool: Pool, committer: Committer, keystore: Keystore, actor: Actor, clock: Clock
+        self, pool: Pool, committer: Committer, standings: Standings, actor: Actor, clock: Clock
     ) -> None:
         self._pool = pool
         self._committer = committer
-        self._keystore = keystore
+        self._standings = standings
         self._actor = actor
         self._clock = clock
         self._queues: dict[Chain, deque[_Post]] = {}
@@ -259,8 +260,7 @@ class Poster:
                 post.settle(error)
 
     async def _write_all(self, chain: Chain, posts: list[_Post]) -> None:
-        keys = await self._keystore.of(chain.id.tenant_id)
-        keys.require_active()
+        keys = await self._standings.writable(chain.id.tenant_id)
         await self._actor.ready(chain, keys)
         try:
             await self._write(chain, keys, [item for post in posts for item in post.items])

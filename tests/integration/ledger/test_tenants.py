@@ -88,7 +88,8 @@ async def test_g32_a_decision_reads_no_more_after_two_thousand_scars(
     ):
         other = await Ledger.open(counted, master_key=MASTER_KEY, clock=ledger._clock)
         stack.push_async_callback(other.close)
-        other._keystore._known.secs = inf  # what is read again each second is not the decisions' cost
+        # What is read again each second is not the decisions' cost.
+        other._keystore._known.secs = other._standings._known.secs = inf
         cost = []
         for caller in (young.at(other), old.at(other)):
             await caller.ask("search")
