@@ -44,7 +44,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -225,6 +225,13 @@ agent_audit_trails = Table(
         "log_uuid",
         text("(trace_data ->> 'action_id')"),
         postgresql_where=text(f"kind IN ({_ACTION_KINDS_SQL})"),
+    ),
+    Index(
+        "trail_claims",
+        "tenant_id",
+        "log_uuid",
+        text("(trace_data ->> 'action_id')"),
+        postgresql_where=text("kind = 'action_claimed'"),
     ),
     Index("trail_scars", "tenant_id", "log_uuid", "seq", postgresql_where=text("kind = 'scar'")),
 )

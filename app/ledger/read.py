@@ -98,7 +98,7 @@ async def _with_claim(
 ) -> list[VerifiedRecord]:
     """The action's records with its claim, which stands between the permission and the outcome.
 
-    No index leads there, so only those places are looked at where the fold says that a claim can be.
+    Only looked for where the fold says that a claim can be.
     """
     allowed = next((record.seq for record in records if record.kind == ACTION_ALLOWED), None)
     if allowed is None:

@@ -133,7 +133,7 @@ SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
  ORDER BY seq;
 
 -- name: claim_row
--- The claim of one action among the records behind $3 up to $4, where it is known to be, if it is.
+-- The claim of one action behind $3 and up to $4, where it is if there is one.
 SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
        prev_hash, hash, signature, key_id, idempotency_key, signed_text
   FROM trails.agent_audit_trails
