@@ -20,6 +20,7 @@ from app.errors import KeyMaterialError, StartupError
 from app.ledger import Ledger
 from app.ledger.sealed_key import open_key
 from app.settings import MASTER_KEY_FILE, Secrets, Settings
+from db import pooler
 from db.checks import check_start
 from db.ledger import SigningKeyRow
 from db.pool import Pool, create_pool
@@ -42,6 +43,11 @@ _ADVICE: Final = {
     asyncpg.InvalidCatalogNameError: "make it (createdb --encoding=UTF8), or correct TRAILS_DATABASE_URL",
 }
 
+_POOLED: Final = (
+    "TRAILS_DATABASE_URL leads to a connection pooler, which must be told: set TRAILS_POOLER=transaction "
+    "(for pgbouncer in transaction or session mode), or give the URL of the PostgreSQL server itself"
+)
+
 
 class Login(msgspec.Struct, frozen=True):
     """What a URL's role may do, and what the database holds."""
@@ -58,6 +64,21 @@ class Login(msgspec.Struct, frozen=True):
     encoding: str
     """The database's encoding, as PostgreSQL calls it."""
 
+    pooled: bool = False
+    """Whether the URL leads to a connection pooler, not to the server."""
+
+    def require_direct(self) -> None:
+        """Refuses a pooler, for work that relies on one session of the server.
+
+        Raises:
+            StartupError: says what to set.
+        """
+        if self.pooled:
+            raise StartupError(
+                "this command needs a direct connection, and TRAILS_DATABASE_URL leads to a connection "
+                "pooler: give it the URL of the PostgreSQL server itself"
+            )
+
 
 async def look(url: str, *, embedded: Path | None = None) -> Login:
     """Logs in and looks.
@@ -73,9 +94,22 @@ async def look(url: str, *, embedded: Path | None = None) -> Login:
         connection = await _connected(url)
         try:
             row = await connection.fetchrow(_LOOK, APP_ROLE)
+            pooled = await pooler.is_pooled(connection)
         finally:
             await connection.close()
-    return Login(*row) if row else Login(privileged=False, prepared=False, served=False, encoding="UTF8")
+    privileged, prepared, served, encoding = row or (False, False, False, "UTF8")
+    return Login(privileged, prepared, served, encoding, pooled)
+
+
+async def look_directly(url: str, *, embedded: Path | None = None) -> Login:
+    """The same, for work that relies on one session of the server.
+
+    Raises:
+        StartupError: the server cannot be reached or refuses, or ``url`` leads to a pooler; says what to do.
+    """
+    found = await look(url, embedded=embedded)
+    found.require_direct()
+    return found
 
 
 async def accepts(url: str) -> bool:
@@ -137,9 +171,14 @@ async def connect(settings: Settings, secrets: Secrets) -> AsyncIterator[Ledger]
     if settings.database_url is None:
         raise StartupError("TRAILS_DATABASE_URL must name a PostgreSQL database")
     logging.getLogger("asyncpg.pool").addFilter(_POOL_LOG_FILTER)
-    await look(settings.database_url)
+    found = await look(settings.database_url)
+    if found.pooled and settings.pooler == "none":
+        raise StartupError(_POOLED)
     pool = await create_pool(
-        settings.database_url, max_size=settings.pool_size, command_timeout=settings.command_timeout_secs
+        settings.database_url,
+        max_size=settings.pool_size,
+        command_timeout=settings.command_timeout_secs,
+        through_pooler=settings.pooler != "none",
     )
     try:
         async with pool.acquire() as connection:
@@ -210,8 +249,8 @@ def explained(embedded: Path | None = None) -> Iterator[None]:
         ) from error
 
 
-async def _connected(url: str) -> asyncpg.Connection[asyncpg.Record]:
-    return await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+async def _connected(url: str) -> pooler.PooledConnection:
+    return await pooler.connect(url, seconds=CONNECT_SECONDS)
 
 
 def _opens(row: SigningKeyRow, secrets: Secrets) -> bool:

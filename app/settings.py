@@ -30,6 +30,7 @@ _MASTER_KEY = re.compile(r"[0-9a-fA-F]{64}")
 _BIND = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})")
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("text", "json")
+_POOLERS = ("none", "transaction")
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -174,6 +175,13 @@ SETTINGS: tuple[Setting, ...] = (
         _integer(1, 200),
     ),
     Setting(
+        "TRAILS_POOLER",
+        "pooler",
+        "none",
+        "none, or transaction: the URL leads to a connection pooler such as pgbouncer.",
+        _one_of(_POOLERS),
+    ),
+    Setting(
         "TRAILS_COMMAND_TIMEOUT_SECS",
         "command_timeout_secs",
         "5",
@@ -231,6 +239,7 @@ class Settings(msgspec.Struct, frozen=True):
     max_body_bytes: int = 4 * MIB
     max_otlp_bytes: int = 16 * MIB
     pool_size: int = 8
+    pooler: str = "none"
     command_timeout_secs: float = 5.0
     chain_cache: int = 20_000
     workers: int = 1

@@ -2,19 +2,20 @@
 
 Row security reads the setting ``trails.tenants``. It is set for a transaction, never for a session: a
 pool would hand it on to the next request (case P11). Time-outs are given when a connection opens, so that
-the ``RESET ALL`` on its return to the pool restores them.
+the ``RESET ALL`` on its return to the pool restores them; behind a pooler, with each transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
 import asyncpg.pool
 
+from db import pooler
 from db.errors import translate
 from db.sql import statements
 
@@ -47,6 +48,7 @@ async def create_pool(
     command_timeout: float = 30.0,
     connect_timeout: float = 10.0,
     application_name: str = "trails",
+    through_pooler: bool = False,
 ) -> Pool:
     """Opens a pool for the role that ``url`` names (``trails_app``, for the service).
 
@@ -57,32 +59,48 @@ async def create_pool(
         command_timeout: seconds for one statement, on our side; the server gives up at the same time.
         connect_timeout: seconds for opening one connection.
         application_name: what ``pg_stat_activity`` shows.
+        through_pooler: whether ``url`` leads to a connection pooler, so that no session can be relied on.
 
     Raises:
         UnavailableError: the server cannot be reached or refuses the login.
     """
+    name = {"application_name": application_name}
     with translate():
+        settings = {
+            **await _suiting(url, connect_timeout),
+            # An answer promises a durable record, whatever the server's default is.
+            "synchronous_commit": "on",
+            "statement_timeout": str(round(command_timeout * 1000)),
+            "lock_timeout": str(LOCK_MILLISECONDS),
+            "idle_in_transaction_session_timeout": str(IDLE_MILLISECONDS),
+        }
         return await asyncpg.create_pool(
             url,
             min_size=min_size,
             max_size=max_size,
             command_timeout=command_timeout,
             timeout=connect_timeout,
-            server_settings={
-                **await _suiting(url, connect_timeout),
-                "application_name": application_name,
-                # An answer promises a durable record, whatever the server's default is.
-                "synchronous_commit": "on",
-                "statement_timeout": str(round(command_timeout * 1000)),
-                "lock_timeout": str(LOCK_MILLISECONDS),
-                "idle_in_transaction_session_timeout": str(IDLE_MILLISECONDS),
-            },
+            **(_sessionless(settings, name) if through_pooler else {"server_settings": settings | name}),
         )
+
+
+def _sessionless(settings: Mapping[str, str], name: Mapping[str, str]) -> dict[str, Any]:
+    """How connections are opened that a pooler gives another session for each transaction."""
+
+    async def prepare(connection: pooler.PooledConnection) -> None:
+        connection.set_in_each_transaction(settings)
+
+    return {
+        "connection_class": pooler.PooledConnection,
+        "statement_cache_size": pooler.STATEMENTS_KEPT,
+        "server_settings": name,
+        "init": prepare,
+    }
 
 
 async def _suiting(url: str, connect_timeout: float) -> dict[str, str]:
     """The settings of ``suiting_settings``, as this server and this role need them."""
-    connection = await asyncpg.connect(url, timeout=connect_timeout)
+    connection = await pooler.connect(url, seconds=connect_timeout)
     try:
         rows = await connection.fetch(_SQL["suiting_settings"], timeout=connect_timeout)
     finally:

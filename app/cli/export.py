@@ -20,7 +20,7 @@ from app.cli.database import database_url
 from app.cli.exits import CommandError
 from app.cli.outcome import console_for
 from app.ledger.dump import dump_chain
-from app.opening import look
+from app.opening import look_directly
 from app.settings import Settings
 
 _HELP: Final = """Write one agent's records to a file, one signed line a record, exactly as they were signed.
@@ -61,7 +61,7 @@ def command(  # noqa: D103  click shows _HELP
     if not force:
         _refuse_to_replace(target)
     url = database_url(settings)
-    asyncio.run(look(url, embedded=None if settings.database_url else settings.data_dir))
+    asyncio.run(look_directly(url, embedded=None if settings.database_url else settings.data_dir))
     try:
         with _output(target, force=force) as file:
             count, head = asyncio.run(_write(file, url, agent_id, tenant))

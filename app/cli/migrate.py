@@ -35,6 +35,7 @@ def command() -> None:  # noqa: D103  click shows _HELP
     settings = Settings.from_env(os.environ)
     url = database_url(settings)
     found = login(url, settings)
+    found.require_direct()
     if not found.privileged:
         raise CommandError(
             "the role of TRAILS_DATABASE_URL may not migrate: it needs CREATEROLE and must own the database, "

@@ -72,6 +72,7 @@ def made_ready(settings: Settings, url: str, secrets: Secrets) -> str:
     found = login(url, settings)
     if not found.privileged:
         return url
+    found.require_direct()
     require_utf8(found)
     if found.prepared:
         asyncio.run(check_master_key(url, settings, secrets))

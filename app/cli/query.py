@@ -108,12 +108,12 @@ async def _ask(
 ) -> None:
     from app.cli.database import database_url  # noqa: PLC0415  only who asks needs a database
     from app.ledger.ask import asking  # noqa: PLC0415
-    from app.opening import look  # noqa: PLC0415
+    from app.opening import look_directly  # noqa: PLC0415
     from app.settings import Settings  # noqa: PLC0415
 
     settings = Settings.from_env(os.environ)
     url = database_url(settings)
-    await look(url, embedded=None if settings.database_url else settings.data_dir)
+    await look_directly(url, embedded=None if settings.database_url else settings.data_dir)
     unread: OSError | None = None
     shown = 0
     async with asking(url, recipe, values, tenant=tenant, timeout_secs=seconds) as answer:

@@ -97,13 +97,13 @@ def _from_file(name: str, after: int) -> Iterator[SignedRecord]:
 async def _from_database(agent_id: str, tenant: str | None, after: int, limit: int) -> list[SignedRecord]:
     from app.cli.database import database_url  # noqa: PLC0415  showing a file needs no database
     from app.ledger.dump import dump_chain  # noqa: PLC0415
-    from app.opening import look  # noqa: PLC0415
+    from app.opening import look_directly  # noqa: PLC0415
     from app.settings import Settings  # noqa: PLC0415
 
     records: list[SignedRecord] = []
     settings = Settings.from_env(os.environ)
     url = database_url(settings)
-    await look(url, embedded=None if settings.database_url else settings.data_dir)
+    await look_directly(url, embedded=None if settings.database_url else settings.data_dir)
     async for record in dump_chain(url, agent_id, tenant=tenant, after=after):
         records.append(record.signed)
         if len(records) >= limit:

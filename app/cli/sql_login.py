@@ -111,7 +111,9 @@ def drop(*, role: str, tenant: str) -> None:
 
 def _administrator(settings: Settings) -> str:
     url = database_url(settings)
-    if not look(url, settings).privileged:
+    found = look(url, settings)
+    found.require_direct()
+    if not found.privileged:
         raise CommandError(
             "the role of TRAILS_DATABASE_URL may not make logins: it needs CREATEROLE and membership in "
             "trails_owner, or must be a superuser"

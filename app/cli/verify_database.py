@@ -15,7 +15,7 @@ from app.cli.outcome import Finding, Outcome, Run
 from app.errors import StartupError
 from app.ledger.audit import ChainVerdict, DatabaseAudit, Selection, Trust, audit_database
 from app.ledger.audit_chain import ChainName
-from app.opening import look
+from app.opening import look_directly
 from app.settings import Settings, master_key_at_hand
 
 DATABASE = "database"
@@ -37,7 +37,7 @@ async def verify_database(
     """
     settings = Settings.from_env(environ)
     url = database_url(settings)
-    await look(url, embedded=None if settings.database_url else settings.data_dir)
+    await look_directly(url, embedded=None if settings.database_url else settings.data_dir)
     troubles: list[Finding] = []
     key: bytes | None = None
     try:
