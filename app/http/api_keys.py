@@ -8,7 +8,7 @@ from litestar import delete, get, post
 
 from app.api_key import check_key_id
 from app.chain.strict import JsonObject, JsonValue
-from app.errors import BadRequestError, ConflictError, NotFoundError
+from app.errors import BadRequestError, ConflictError, IdempotencyConflictError, NotFoundError
 from app.guard.fields import FieldError, body_of, one_of, optional_text, text
 from app.http import documents, examples
 from app.http.access import check_agent_id, granted
@@ -32,7 +32,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
         body=(documents.NewApiKey, examples.NEW_API_KEY),
         answer=documents.IssuedApiKey,
         example=examples.ISSUED_API_KEY,
-        errors=(NotFoundError, ConflictError),
+        errors=(NotFoundError, ConflictError, IdempotencyConflictError),
     ),
 )
 async def issue_key(request: Call) -> Answer:

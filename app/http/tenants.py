@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import get, post
 
 from app.chain.strict import JsonObject, JsonValue
-from app.errors import BadRequestError, ConflictError, NotFoundError
+from app.errors import BadRequestError, ConflictError, IdempotencyConflictError, NotFoundError
 from app.guard.fields import FieldError, body_of, text
 from app.http import documents, examples
 from app.http.access import granted
@@ -33,15 +33,18 @@ _MAX_REASON_CHARS = 1_000
         body=(documents.NewTenant, examples.NEW_TENANT),
         answer=documents.CreatedTenant,
         example=examples.CREATED_TENANT,
-        errors=(ConflictError,),
+        errors=(ConflictError, IdempotencyConflictError),
     ),
 )
 async def create_tenant(request: Call) -> Answer:
-    """Makes a tenant with its signing key and its first operator, whose key is shown in this answer only."""
+    """Makes a tenant with its signing key and its first operator, whose key is shown in this answer only.
+
+    Repeating the request with its Idempotency-Key is refused (409), and says that it made the tenant.
+    """
     grant = granted(request)
     body = await read_json(request, grant)
     tenant, issued = await services_of(request).ledger.administration.create_tenant(
-        _new_tenant(body.value), grant.actor
+        _new_tenant(body.value), grant.actor, body.stamp("tenants")
     )
     return answer({"tenant": _told(tenant), "key": told(issued.key), "token": issued.token})
 
@@ -77,7 +80,7 @@ async def list_tenants(request: Call) -> Answer:
         body=(documents.WhySuspended, examples.REASON),
         answer=documents.TenantStanding,
         example={"slug": "acme", "suspended": True},
-        errors=(NotFoundError, ConflictError),
+        errors=(NotFoundError, ConflictError, IdempotencyConflictError),
     ),
 )
 async def suspend_tenant(request: Call) -> Answer:
@@ -94,7 +97,7 @@ async def suspend_tenant(request: Call) -> Answer:
         body=(documents.WhySuspended, examples.REASON),
         answer=documents.TenantStanding,
         example={"slug": "acme", "suspended": False},
-        errors=(NotFoundError, ConflictError),
+        errors=(NotFoundError, ConflictError, IdempotencyConflictError),
     ),
 )
 async def resume_tenant(request: Call) -> Answer:
@@ -109,7 +112,8 @@ async def _suspend(request: Call, *, suspended: bool) -> Answer:
     ledger = services_of(request).ledger
     slug: str = request.path_params["slug"]
     tenant_id = await ledger.tenant_id(slug)
-    await ledger.administration.suspend_tenant(tenant_id, grant.actor, reason, suspended=suspended)
+    stamp = body.stamp("tenants/suspend" if suspended else "tenants/resume")
+    await ledger.administration.suspend_tenant(tenant_id, grant.actor, reason, stamp, suspended=suspended)
     return answer({"slug": slug, "suspended": suspended})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,7 @@ from app.chain.record import GENESIS, Draft
 from app.errors import (
     AgentExistsError,
     BadRequestError,
+    ChainError,
     ConflictError,
     NotFoundError,
     StaleChainError,
@@ -34,8 +35,9 @@ from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.administration_state import TenantStanding
 from app.ledger.chain import Chain, ChainId, Chains
-from app.ledger.idempotency import Stamp, stamped
+from app.ledger.idempotency import Stamp, act_length, stamped
 from app.ledger.mirror import from_microseconds, registry_row, row_of
+from app.ledger.read import verified_row
 from app.ledger.sealed_key import NewSigningKey
 from app.principal import ADMINISTRATION, Grant, Role
 from db.access import ApiKeyRow
@@ -143,7 +145,10 @@ class Administration:
             await db.access.add_api_key(connection, self._row(issued.key))
             return {"act": "key_issued", "key": told(issued.key)}
 
-        await self._do(grant.tenant_id, grant.actor, act, mark)
+        if not await self._do(grant.tenant_id, grant.actor, act, mark):
+            raise ConflictError(
+                "this Idempotency-Key was used before, and what its answer showed is not shown again"
+            )
         return issued
 
     async def revoke_key(self, grant: Grant, key_id: str, mark: Stamp | None = None) -> ApiKeyRow:
@@ -171,12 +176,16 @@ class Administration:
 
     # --- tenants ------------------------------------------------------------------------------------
 
-    async def create_tenant(self, wanted: NewTenant, actor: str) -> tuple[TenantRow, IssuedKey]:
+    async def create_tenant(
+        self, wanted: NewTenant, actor: str, mark: Stamp | None = None
+    ) -> tuple[TenantRow, IssuedKey]:
         """Makes a tenant with its signing key, its administration chain and its first operator's key.
 
         Raises:
             BadRequestError: slug, name or operator's name breaks its rule.
-            ConflictError: the slug is taken.
+            ConflictError: the slug is taken, or this request made the tenant before: the key is not shown
+                again.
+            IdempotencyConflictError: the stamp's key made it from another body.
         """
         if _SLUG.fullmatch(wanted.slug) is None:
             raise BadRequestError("slug: must have 1 to 63 of a-z 0-9 -, the first a letter or digit")
@@ -190,13 +199,38 @@ class Administration:
             Draft(ADMIN, made, actor),
             Draft(ADMIN, {"act": "key_issued", "key": told(issued.key)}, actor),
         ]
+        try:
+            await self._add_tenant(tenant, issued.key, key, stamped(drafts, mark), actor)
+        except ConflictError:
+            if mark is not None:
+                await self._refuse_again(tenant.slug, mark)
+            raise
+        return tenant, issued
+
+    async def _add_tenant(
+        self, tenant: TenantRow, first: ApiKey, key: NewSigningKey, drafts: Sequence[Draft], actor: str
+    ) -> None:
         async with tenant_transaction(self._pool, tenant.tenant_id) as connection:
             await db.ledger.add_tenant(connection, tenant)
             row = self._keystore.seal(tenant.tenant_id, key, await db.access.server_time(connection))
             await db.ledger.add_signing_key(connection, row)
             await self._begin(connection, self._keystore.opened(row), drafts, actor)
-            await db.access.add_api_key(connection, self._row(issued.key))
-        return tenant, issued
+            await db.access.add_api_key(connection, self._row(first))
+
+    async def _refuse_again(self, slug: str, mark: Stamp) -> None:
+        """Raises what is told to a request that made the tenant of this slug before, if it did."""
+        tenant = await db.ledger.tenant_by_slug(self._pool, slug)
+        if tenant is None:
+            return
+        try:
+            chain = await self._chains.get(tenant.tenant_id, ADMINISTRATION)
+        except NotFoundError:
+            return  # it was not made by a request
+        if await self._is_done(chain, await self._keystore.of(tenant.tenant_id), mark):
+            raise ConflictError(
+                f"the tenant was made by the first request with this Idempotency-Key ({tenant.tenant_id}), "
+                "and its operator's token is not shown again; `trails key issue` issues another"
+            )
 
     async def tenants(self, *, after: str = "", limit: int = 1_000) -> list[tuple[TenantRow, bool]]:
         """Who shares this installation, by slug, each with whether it is suspended."""
@@ -204,14 +238,17 @@ class Administration:
         suspended = await db.access.suspended_among(self._pool, [row.tenant_id for row in rows])
         return [(row, row.tenant_id in suspended) for row in rows]
 
-    async def suspend_tenant(self, tenant_id: UUID, actor: str, reason: str, *, suspended: bool) -> None:
+    async def suspend_tenant(
+        self, tenant_id: UUID, actor: str, reason: str, mark: Stamp | None = None, *, suspended: bool
+    ) -> None:
         """Suspends a tenant, so that nothing more is written for it, or lets it go on.
 
         Its administration chain alone still takes records: what is done to a suspended tenant is on record.
 
         Raises:
             NotFoundError: there is none.
-            ConflictError: it is so already.
+            ConflictError: it is so already, unless this request did it.
+            IdempotencyConflictError: the stamp's key was used with another body.
         """
 
         async def act(connection: Connection, now: datetime) -> JsonObject:
@@ -221,7 +258,7 @@ class Administration:
             await db.access.suspend(connection, tenant_id, now, suspended=suspended)
             return {"act": "tenant_suspended" if suspended else "tenant_resumed", "reason": reason}
 
-        await self._do(tenant_id, actor, act, None)
+        await self._do(tenant_id, actor, act, mark)
         self._keystore.forget(tenant_id)
 
     # --- signing keys -------------------------------------------------------------------------------
@@ -271,24 +308,48 @@ class Administration:
 
         await self._do(tenant_id, actor, act, None)
 
-    async def _do(self, tenant_id: UUID, actor: str, act: Act, mark: Stamp | None) -> None:
-        """Carries out one act in one transaction with its record, whatever other writers do meanwhile."""
+    async def _do(self, tenant_id: UUID, actor: str, act: Act, mark: Stamp | None) -> bool:
+        """Carries out one act in one transaction with its record, whatever other writers do meanwhile.
+
+        Returns:
+            False when the request that ``mark`` names did it before; nothing is done again.
+
+        Raises:
+            IdempotencyConflictError: another request has this key.
+        """
         keys = await self._keystore.of(tenant_id)
         chain = await self._chain(keys, actor)
         async with chain.exclusively():
             await self._actor.ready(chain, keys)
             for attempt in range(MAX_ATTEMPTS):
+                if await self._is_done(chain, keys, mark):
+                    return False
                 try:
                     await self._attempt(chain, keys, actor, act, mark)
-                except DuplicateKeyError:
-                    raise ConflictError(
-                        "this Idempotency-Key was used before, and what its answer showed is not shown again"
-                    ) from None
-                except StaleChainError:
+                except (DuplicateKeyError, StaleChainError):
                     await self._actor.read_on(chain, keys, attempt)
                 else:
-                    return
+                    return True
         raise outrun()
+
+    async def _is_done(self, chain: Chain, keys: TenantKeys, mark: Stamp | None) -> bool:
+        """Whether the chain has the act of the request that ``mark`` names.
+
+        Raises:
+            IdempotencyConflictError: it has another one under this key.
+            QuarantinedError: the record does not verify.
+        """
+        if mark is None:
+            return False
+        row = await db.ledger.by_idempotency(self._pool, chain.id.tenant_id, chain.id.log_uuid, mark.key)
+        if row is None:
+            return False
+        record = verified_row(chain, keys, row)
+        try:
+            act_length(record, mark)
+        except ChainError as error:
+            raise chain.quarantine(str(error)) from error
+        return True
 
     async def _attempt(
         self, chain: Chain, keys: TenantKeys, actor: str, act: Act, mark: Stamp | None
@@ -322,7 +383,9 @@ class Administration:
             pass  # another process was faster
         return await self._chains.get(keys.tenant_id, ADMINISTRATION)
 
-    async def _begin(self, connection: Connection, keys: TenantKeys, drafts: list[Draft], actor: str) -> None:
+    async def _begin(
+        self, connection: Connection, keys: TenantKeys, drafts: Sequence[Draft], actor: str
+    ) -> None:
         chain_id = ChainId(keys.tenant_id, ADMINISTRATION, uuid4(), guarded=False)
         genesis = Draft(GENESIS, genesis_payload(chain_id, keys), actor)
         records = seal_all([genesis, *drafts], None, self._clock(), keys.newest)

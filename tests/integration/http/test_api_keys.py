@@ -252,6 +252,52 @@ def test_p13_a_wrong_tenant_is_refused(root: Client, body: dict[str, Any], statu
     assert [tenant["slug"] for tenant in root.get("/v1/tenants").json["tenants"]] == ["default"]
 
 
+def test_p21_a_tenant_that_is_asked_for_again_is_made_once(root: Client) -> None:
+    first = root.post("/v1/tenants", examples.NEW_TENANT, Idempotency_Key="k")
+    again = root.post("/v1/tenants", examples.NEW_TENANT, Idempotency_Key="k")
+    assert (first.status, again.status, again.json["code"]) == (200, 409, "conflict")
+    assert "made by the first request" in again.json["error"]
+    assert first.json["tenant"]["tenant_id"] in again.json["error"]
+    assert first.json["token"].encode() not in again.raw
+    other = root.post("/v1/tenants", {**examples.NEW_TENANT, "name": "Other"}, Idempotency_Key="k")
+    assert (other.status, other.json["code"]) == (409, "idempotency_conflict")
+    unknown = root.post("/v1/tenants", examples.NEW_TENANT, Idempotency_Key="another")
+    assert (unknown.status, unknown.json["error"]) == (409, "a tenant of this slug exists already")
+    default = {"slug": "default", "name": "D", "operator": "O"}
+    assert root.post("/v1/tenants", default, Idempotency_Key="k").json["code"] == "conflict"
+    assert [tenant["slug"] for tenant in root.get("/v1/tenants").json["tenants"]] == [
+        examples.NEW_TENANT["slug"],
+        "default",
+    ]
+
+
+def test_p21_a_suspension_is_answered_again_under_its_key(root: Client, acme: Client) -> None:
+    why = examples.REASON
+    for act, suspended in (("suspend", True), ("resume", False)):
+        path = f"/v1/tenants/acme/{act}"
+        first = root.post(path, why, Idempotency_Key="k")
+        assert first.json == {"slug": "acme", "suspended": suspended}
+        assert root.post(path, why, Idempotency_Key="k").raw == first.raw
+        other = root.post(path, {"reason": "another"}, Idempotency_Key="k")
+        assert (other.status, other.json["code"]) == (409, "idempotency_conflict")
+        assert root.post(path, why).json["code"] == "conflict", "without its key it is another request"
+    assert root.post("/v1/tenants/acme/suspend", why, Idempotency_Key="k").json["suspended"] is True
+    log = acme.get("/v1/agents/_administration/log").json["records"]
+    acts = [record["payload"].get("act") for record in log]
+    assert (acts.count("tenant_suspended"), acts.count("tenant_resumed")) == (1, 1)
+    assert acme.post("/v1/agents", {"agent_id": "bot", "policy": None}).status == 200
+
+
+def test_p21_a_key_that_is_asked_for_again_is_issued_once(operator: Client) -> None:
+    first = operator.post("/v1/keys", examples.NEW_API_KEY, Idempotency_Key="k")
+    again = operator.post("/v1/keys", examples.NEW_API_KEY, Idempotency_Key="k")
+    assert (first.status, again.status, again.json["code"]) == (200, 409, "conflict")
+    assert "not shown again" in again.json["error"]
+    other = operator.post("/v1/keys", {"role": "writer", "name": "another"}, Idempotency_Key="k")
+    assert (other.status, other.json["code"]) == (409, "idempotency_conflict")
+    assert len(operator.get("/v1/keys").json["keys"]) == 1
+
+
 def test_without_a_root_token_nobody_is_root(service: Running) -> None:
     service.app.services.tokens._root = None
     assert Client(service.url, service.root_token).get("/v1/tenants").status == 401
