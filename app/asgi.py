@@ -13,6 +13,7 @@ from app import telemetry
 from app.http.access import require_permissions
 from app.http.edge import Edge
 from app.http.exchange import Services
+from app.http.metrics import registry_of
 from app.http.openapi import openapi_config
 from app.http.problems import respond
 from app.http.routes import ROUTES
@@ -43,6 +44,7 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
         secrets.master_key, secrets.operator_token, DEFAULT_TENANT_ID, root_token=secrets.root_token
     )
     services = Services(settings, tokens)
+    services.registry = registry_of(services)
     opener = open_ledger or connect
 
     @asynccontextmanager
@@ -80,7 +82,8 @@ def app_of_this_process() -> Edge:
     """
     settings = settings_of_this_process()
     secrets = load_secrets(settings)
-    hidden = tuple(token for token in (secrets.operator_token, secrets.root_token) if token is not None)
+    known = (secrets.operator_token, secrets.root_token, settings.metrics_token, secrets.master_key.hex())
+    hidden = tuple(secret for secret in known if secret is not None)
     telemetry.configure(settings.log_level, settings.log_format, secrets=hidden)
     app = create_app(settings, secrets)
     _look_for_garbage_seldom()

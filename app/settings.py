@@ -222,6 +222,15 @@ SETTINGS: tuple[Setting, ...] = (
         "TRAILS_LOG_FORMAT", "log_format", "text", "text or json: one event is one line.", _one_of(_FORMATS)
     ),
     Setting("TRAILS_LOG_REQUESTS", "log_requests", "true", "Whether each request is a log event.", _flag),
+    Setting(
+        "TRAILS_METRICS_TOKEN",
+        "metrics_token",
+        "",
+        "Bearer token that /metrics asks of everybody; unset: it answers this machine alone. A reverse proxy "
+        "on this machine is this machine, too: set it, or forward no /metrics.",
+        _operator_token,
+        secret=True,
+    ),
 )
 """Every setting, in the order that help and documentation show them."""
 
@@ -249,6 +258,7 @@ class Settings(msgspec.Struct, frozen=True):
     log_level: str = "info"
     log_format: str = "text"
     log_requests: bool = True
+    metrics_token: str | None = None
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:

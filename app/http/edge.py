@@ -21,6 +21,7 @@ from litestar.types import ASGIApp, HTTPScope, LifeSpanScope, Message, Receive, 
 from app.http.auth import prepare
 from app.http.bodies import take_leave
 from app.http.exchange import Exchange, Services, attach, headers
+from app.http.peer import peer_of
 from app.http.problems import MEDIA_TYPE, problem_of
 from app.http.target import check_path, parse_query
 from app.telemetry import begin_request, log_request, shown_path
@@ -57,6 +58,8 @@ class Edge:
         exchange = Exchange(self.services, _request_id(scope))
         begin_request(exchange.request_id)
         attach(scope, exchange)
+        traffic = self.services.traffic
+        traffic.in_flight += 1
         reply = _Reply(scope, exchange, receive, send)
         try:
             check_path(scope.get("raw_path") or scope["path"].encode())
@@ -69,8 +72,11 @@ class Edge:
         finally:
             if exchange.place is not None:
                 take_leave(exchange.place)
+            traffic.in_flight -= 1
+            seconds = time.perf_counter() - started
+            traffic.count(scope["method"], route_of(scope), reply.status, seconds)
             if self.services.settings.log_requests:
-                _log(scope, exchange, reply.status, time.perf_counter() - started)
+                _log(scope, exchange, reply.status, seconds)
 
 
 class _Reply:
@@ -115,12 +121,16 @@ NO_ROUTE = "(no route)"
 """What stands for the route of a request that reached none."""
 
 
+def route_of(scope: HTTPScope) -> str:
+    """The template of the route's path, with the names of its parameters."""
+    return scope.get("path_template") or NO_ROUTE
+
+
 def _log(scope: HTTPScope, exchange: Exchange, status: int, seconds: float) -> None:
     """One event: what was asked of which route, and by whom. Nothing of a token, and no query."""
-    route = scope.get("path_template") or NO_ROUTE
+    route = route_of(scope)
     more: dict[str, object] = {} if route is not NO_ROUTE else {"path": shown_path(scope["path"])}
-    if scope["client"] is not None:
-        more["peer"] = scope["client"][0]
+    more["peer"] = peer_of(scope, exchange.services.settings.trusted_proxies or ())
     log_request(scope["method"], route, status, seconds, more | exchange.caller())
 
 

@@ -247,6 +247,11 @@ SPAN_EXPORT_ANSWER: Final[dict[str, Any]] = {
     }
 }
 PUBLIC_KEY: Final[dict[str, Any]] = {"public_key": KEY, "algorithm": "ed25519"}
+METRICS: Final = """\
+# HELP trails_requests_total Requests answered.
+# TYPE trails_requests_total counter
+trails_requests_total{method="POST",route="/v1/agents/{agent_id}/actions",status="2xx"} 3502.0
+"""
 OK: Final[dict[str, Any]] = {"ok": True}
 
 

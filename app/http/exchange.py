@@ -13,9 +13,11 @@ from uuid import UUID
 
 from litestar.connection import Request
 from litestar.types import Scope
+from prometheus_client import CollectorRegistry
 
 from app.http.limits import Limits
 from app.http.room import Room
+from app.http.traffic import Traffic
 
 if TYPE_CHECKING:
     from app.errors import TrailsError
@@ -37,14 +39,28 @@ _KEY = "trails.exchange"
 class Services:
     """What the routes need, made once a process; the ledger is there while the lifespan runs."""
 
-    __slots__ = ("_ledger", "_probe", "_probed_at", "draining", "limits", "room", "settings", "tokens")
+    __slots__ = (
+        "_ledger",
+        "_probe",
+        "_probed_at",
+        "draining",
+        "limits",
+        "registry",
+        "room",
+        "settings",
+        "tokens",
+        "traffic",
+    )
 
     def __init__(self, settings: Settings, tokens: Tokens) -> None:
         self.settings = settings
         self.tokens = tokens
         self.draining = False
         self.room = Room()
-        self.limits = Limits(settings.rate_per_key, settings.failures_per_peer)
+        self.traffic = Traffic()
+        self.limits = Limits(settings.rate_per_key, settings.failures_per_peer, self.traffic.refuse)
+        self.registry = CollectorRegistry()
+        """What ``/metrics`` tells; ``create_app`` puts in what there is."""
         self._ledger: Ledger | None = None
         self._probe: asyncio.Task[None] | None = None
         self._probed_at = 0.0
@@ -118,7 +134,7 @@ class Exchange:
 
     def caller(self) -> dict[str, str]:
         """Who asks, for the log: role, tenant, agent and the visible id of a key; empty for nobody known."""
-        principal = self.principal
+        principal = self.principal or self.holder
         if principal is None:
             return {}
         told = {"role": principal.role.value, "tenant": self.services.slug_of(principal.tenant_id)}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from app.errors import TooManyRequestsError, TrailsError, UnauthorizedError
@@ -74,9 +74,13 @@ class Limits:
     Args:
         rate_per_key: requests a second of one key; 0: any number.
         failures_per_peer: attempts a second of one peer that are told that their token is not valid; 0: all.
+        note: gets to know of each refusal, by the limit's name: ``key`` or ``peer``.
     """
 
-    def __init__(self, rate_per_key: int, failures_per_peer: int) -> None:
+    def __init__(
+        self, rate_per_key: int, failures_per_peer: int, note: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._note = note
         self._keys: Buckets[Principal] | None = Buckets(rate_per_key) if rate_per_key else None
         self._peers: Buckets[str] | None = Buckets(failures_per_peer) if failures_per_peer else None
 
@@ -87,12 +91,14 @@ class Limits:
             TooManyRequestsError: its key is over the limit; nothing was read or recorded.
         """
         if self._keys is not None and not self._keys.take(principal, time.monotonic_ns()):
+            self._note("key")
             raise TooManyRequestsError("this key sends more requests than it may (TRAILS_RATE_PER_KEY)")
         return principal
 
     def failure(self, site: str) -> TrailsError:
         """Counts an attempt with a token that is not valid, from this site; what it is answered with."""
         if self._peers is not None and not self._peers.take(site, time.monotonic_ns()):
+            self._note("peer")
             return TooManyRequestsError(
                 "too many requests with an invalid bearer token from this address; send a valid one"
             )

@@ -145,11 +145,13 @@ def _details(operation: dict[str, Any]) -> Iterator[str]:
 
 def _example(title: str, content: dict[str, Any]) -> str:
     examples = next(iter(content.values()))["examples"]
-    shown = (
-        msgspec.json.format(msgspec.json.encode(example["value"])).decode() for example in examples.values()
-    )
+    shown = (_written(example["value"]) for example in examples.values())
     blocks = "".join(f"<pre>{html.escape(text)}</pre>" for text in shown)
     return f"<details><summary>{html.escape(title)}</summary>{blocks}</details>"
+
+
+def _written(value: Any) -> str:  # noqa: ANN401  an example
+    return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 def completed(app: Litestar, openapi_schema: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +212,7 @@ def _complete(operation: dict[str, Any], told: tuple[Operation, bool]) -> None:
         operation["requestBody"] = {"required": True, "content": content}
     if parameters:
         operation["parameters"] = parameters
-    success = _content(JSON, _schema(described.answer), {"answer": described.example})
+    success = _content(described.media_type, _schema(described.answer), {"answer": described.example})
     for variant in described.variants:
         _add(success, variant, variant.answer, variant.example)
     operation["responses"] = {"200": {"description": "Done", "content": success}, **_problems(described)}

@@ -59,25 +59,27 @@ class Operation(msgspec.Struct, frozen=True):
     """Body and answer as documentation structs with an example each, query fields, errors."""
 
     answer: Any
-    example: dict[str, Any]
+    example: Any
     body: Any = None
     body_example: dict[str, Any] | None = None
     query: tuple[Field, ...] = ()
     errors: Errors = ()
     variants: tuple[Variant, ...] = ()
     otlp: bool = False
+    media_type: str = JSON
 
 
 def describe(
     permission: Permission | None,
     *,
     answer: Any,  # noqa: ANN401  a struct or a union of structs
-    example: dict[str, Any],
+    example: Any,  # noqa: ANN401  what the answer is
     body: tuple[Any, dict[str, Any]] | None = None,
     query: tuple[Field, ...] = (),
     errors: Errors = (),
     variants: tuple[Variant, ...] = (),
     otlp: bool = False,
+    media_type: str = JSON,
 ) -> dict[str, Any]:
     """The ``opt`` of a route: ``@post(path, status_code=200, opt=describe(…))``.
 
@@ -89,6 +91,7 @@ def describe(
         query: query fields.
         errors: what the route may raise beyond what follows from the rest.
         variants: other forms of the body and what they are answered with.
+        media_type: the answer's.
         otlp: errors are told as OTLP wants it, and spans themselves say what came before, not a key.
     """
     known: list[type[TrailsError]] = [BadRequestError, UnavailableError, *errors]
@@ -96,6 +99,6 @@ def describe(
     known += _WITH_TOKEN if permission else ()
     struct, body_example = body or (None, None)
     unique = tuple(dict.fromkeys(known))
-    operation = Operation(answer, example, struct, body_example, query, unique, variants, otlp)
+    operation = Operation(answer, example, struct, body_example, query, unique, variants, otlp, media_type)
     access = {PERMISSION: permission} if permission else {PUBLIC: True}
     return {**access, OPERATION: operation}

@@ -43,6 +43,16 @@ class Places:
         self._capacity = self._free = capacity
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
+    @property
+    def capacity(self) -> int:
+        """All there are."""
+        return self._capacity
+
+    @property
+    def taken(self) -> int:
+        """Those that are not free."""
+        return self._capacity - self._free
+
     async def place(self, size: int) -> Place:
         """Waits for a place of so many.
 
@@ -106,9 +116,15 @@ class Room:
         """Bytes of bodies in work."""
         self.inflating = Places(1)
         """Bodies that are inflated to see how large they are."""
-        self._arriving = arriving
+        self.arriving = arriving
+        """Bytes of bodies that may arrive at a time."""
         self._arrivals: set[Arrival] = set()
         self._held = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of large bodies that arrive or wait."""
+        return self._held
 
     def arrival(self, make_way: Callable[[], None]) -> Arrival:
         """A body that begins to arrive; ``make_way`` is called when it has to give up for others."""
@@ -120,7 +136,7 @@ class Room:
         self._held += size - arrival.size
         arrival.size = size
         now = time.monotonic()
-        while self._held > self._arriving and arrival in self._arrivals:
+        while self._held > self.arriving and arrival in self._arrivals:
             slowest = min((one for one in self._arrivals if not one.is_whole), key=lambda one: one.speed(now))
             self.release(slowest)
             if slowest is not arrival:

@@ -12,6 +12,7 @@ from app.http import (
     health,
     keys,
     log,
+    metrics,
     otlp,
     scars,
     sessions,
@@ -22,6 +23,7 @@ from app.http import (
 ROUTES: tuple[HTTPRouteHandler, ...] = (
     health.healthz,
     health.readyz,
+    metrics.metrics,
     keys.public_key,
     agents.create_agent,
     agents.list_agents,

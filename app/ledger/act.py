@@ -28,6 +28,7 @@ from app.guard.decide import Act, missing_termination
 from app.guard.state import GuardState
 from app.ledger.chain import Chain
 from app.ledger.idempotency import Stamp, stamped
+from app.ledger.meter import Meter
 from app.ledger.mirror import row_of
 from app.ledger.rebuild import catch_up, confirm_head
 from app.ledger.replay import Done, recall
@@ -59,8 +60,15 @@ class Actor:
     """Carries out acts on chains: the page on which the act flow can be read."""
 
     def __init__(
-        self, pool: Pool, committer: Committer, keystore: Keystore, standings: Standings, clock: Clock
+        self,
+        pool: Pool,
+        committer: Committer,
+        keystore: Keystore,
+        standings: Standings,
+        clock: Clock,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter or Meter()
         self._pool = pool
         self._committer = committer
         self._keystore = keystore
@@ -133,6 +141,7 @@ class Actor:
 
     async def read_on(self, chain: Chain, keys: TenantKeys, attempt: int) -> None:
         """After an append that came too late: reads what another process wrote; ``attempt`` counts from 0."""
+        self._meter.stale += 1
         if not await catch_up(self._pool, chain, keys):
             await confirm_head(self._pool, chain)
             await asyncio.sleep(random.uniform(0, _BACKOFF_SECS * (attempt + 1)))  # noqa: S311  spreads retries
@@ -204,6 +213,7 @@ class Actor:
         now_us = self._clock()
         act = await decide(chain.state, now_us)
         await self._append(chain, keys, act, mark, now_us)
+        self._meter.decided(self._keystore.slug_of(keys.tenant_id), act)
         return Done(chain.state, act.answer, act.refusal)
 
     async def _append(

@@ -157,6 +157,15 @@ class Chains:
             self._chains.move_to_end((tenant_id, agent_id))
         return chain
 
+    def __len__(self) -> int:
+        """Chains in memory."""
+        return len(self._chains)
+
+    @property
+    def quarantined(self) -> int:
+        """Those of them that are quarantined."""
+        return sum(chain.fault is not None for chain in self._chains.values())
+
     def remember(self, chain_id: ChainId) -> Chain:
         """Keeps a chain in memory; one that is there already stays the same object."""
         chain = self._chains.setdefault((chain_id.tenant_id, chain_id.agent_id), Chain(chain_id))

@@ -10,6 +10,7 @@ act appended again would be charged again (case P19).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ import asyncpg
 
 import db.ledger
 from app.errors import StaleChainError, UnavailableError
+from app.ledger.meter import Meter
 from db.errors import translate
 from db.pool import ACQUIRE_SECONDS
 
@@ -44,11 +46,12 @@ MAX_WAITING = 20_000
 
 
 class _Append:
-    __slots__ = ("chars", "done", "rows", "spans")
+    __slots__ = ("began", "chars", "done", "rows", "spans")
 
     def __init__(self, rows: Sequence[TrailRow], spans: Sequence[SpanRow]) -> None:
         self.rows = rows
         self.spans = spans
+        self.began = time.perf_counter()
         self.chars = sum(len(row.signed_text) for row in rows)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -115,7 +118,8 @@ def _is_lost(connection: PoolConnectionProxy[Record]) -> bool:
 class Committer:
     """Writes appends through ``writers`` connections at once; ``append`` returns when it is on disk."""
 
-    def __init__(self, pool: Pool, *, writers: int = 3) -> None:
+    def __init__(self, pool: Pool, *, writers: int = 3, meter: Meter | None = None) -> None:
+        self._meter = meter or Meter()
         self._waiting: deque[_Append] = deque()
         keeps = pool.get_max_size() > writers
         self._idle = [_Writer(pool, keeps=keeps) for _ in range(writers)]
@@ -141,6 +145,11 @@ class Committer:
         # The group is shared: a caller that goes away must not cancel the others.
         await asyncio.shield(append.done)
 
+    @property
+    def waiting(self) -> int:
+        """Appends that wait for their statement."""
+        return len(self._waiting)
+
     async def close(self) -> None:
         """Waits until all that was accepted is settled, and gives the connections back."""
         self._closed = True
@@ -158,11 +167,20 @@ class Committer:
     async def _drain(self, writer: _Writer) -> None:
         try:
             while self._waiting:
-                await _commit(writer, self._take())
+                group = self._take()
+                self._meter.groups.add(len(group))
+                await _commit(writer, group)
+                self._count(group)
             await writer.rest()
         finally:
             self._idle.append(writer)
             self._start()  # for what came in while the writer rested
+
+    def _count(self, group: list[_Append]) -> None:
+        now = time.perf_counter()
+        for append in group:
+            if append.done.exception() is None:
+                self._meter.appended(len(append.rows), now - append.began)
 
     def _take(self) -> list[_Append]:
         """The appends of the next statement: as many as keep it sane, at least one."""

@@ -28,6 +28,7 @@ from app.ledger.idempotency import stamped
 from app.ledger.inspect import first_failure, inspect_chain
 from app.ledger.key_ring import KeyRing
 from app.ledger.keystore import Keystore
+from app.ledger.meter import Load, Meter
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.on_record import SpanReader
 from app.ledger.post import Poster
@@ -74,10 +75,11 @@ class Ledger:
         self._pool = pool
         self._clock = clock
         self._keystore = Keystore(pool, master_key)
-        self._committer = Committer(pool)
+        self.meter = Meter()
+        self._committer = Committer(pool, meter=self.meter)
         self._chains = Chains(pool, capacity=chains)
         self._standings = Standings(pool, self._chains, self._keystore)
-        self._actor = Actor(pool, self._committer, self._keystore, self._standings, clock)
+        self._actor = Actor(pool, self._committer, self._keystore, self._standings, clock, self.meter)
         mint = Mint(master_key)
         self._key_ring = KeyRing(pool, mint, clock, self._standings)
         self.administration = Administration(
@@ -132,6 +134,18 @@ class Ledger:
             raise NotFoundError("tenant not found")
         return row.tenant_id
 
+    def load(self) -> Load:
+        """What the ledger holds at this moment."""
+        pool = self._pool
+        return Load(
+            chains=len(self._chains),
+            quarantined=self._chains.quarantined,
+            waiting=self._committer.waiting,
+            connections=pool.get_size(),
+            idle_connections=pool.get_idle_size(),
+            most_connections=pool.get_max_size(),
+        )
+
     def slug_of(self, tenant_id: UUID) -> str:
         """What logs and figures call a tenant; see ``Keystore.slug_of``."""
         return self._keystore.slug_of(tenant_id)
@@ -172,6 +186,7 @@ class Ledger:
         records = seal_all(stamped(drafts, stamp), None, self._clock(), key)
         rows = [row_of(chain.id, record, key.public.key_id) for record in records]
         await db.ledger.append(self._pool, rows, chains=[registry_row(chain.id, rows[0])])
+        self.meter.records += len(rows)
         for record in records:
             chain.advance(record, key.public)
         chain.opened = True

@@ -49,6 +49,7 @@ def test_every_setting_is_read_and_told() -> None:
         "TRAILS_LOG_LEVEL": "debug",
         "TRAILS_LOG_FORMAT": "json",
         "TRAILS_LOG_REQUESTS": "false",
+        "TRAILS_METRICS_TOKEN": TOKEN[::-1],
     }
     assert environ.keys() == {setting.name for setting in SETTINGS}
     assert Settings.from_env(environ) == Settings(
@@ -72,6 +73,7 @@ def test_every_setting_is_read_and_told() -> None:
         log_level="debug",
         log_format="json",
         log_requests=False,
+        metrics_token=TOKEN[::-1],
     )
 
 

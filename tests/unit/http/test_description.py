@@ -22,6 +22,9 @@ from app.settings import Secrets, Settings
 OTLP = "/v1/traces"
 """Its errors are those of OTLP, and no problem documents."""
 
+METRICS = ("/metrics", "200")
+"""What is answered there is no JSON."""
+
 APP = create_app(Settings(), Secrets("t" * 32, b"k" * 32))
 
 
@@ -64,6 +67,8 @@ def test_every_operation_says_what_it_does_takes_and_answers(document: dict[str,
         for status, response in operation["responses"].items():
             told_as_status = status == "200" or path == OTLP
             main = "application/json" if told_as_status else "application/problem+json"
+            if (path, status) == METRICS:
+                main = "text/plain"
             assert main in response["content"], where
             assert status == "200" or len(response["content"]) == 1, where
             for content in response["content"].values():
