@@ -66,6 +66,7 @@ class Actor:
         keystore: Keystore,
         standings: Standings,
         clock: Clock,
+        *,
         meter: Meter | None = None,
     ) -> None:
         self._meter = meter or Meter()

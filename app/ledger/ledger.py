@@ -79,7 +79,7 @@ class Ledger:
         self._committer = Committer(pool, meter=self.meter)
         self._chains = Chains(pool, capacity=chains)
         self._standings = Standings(pool, self._chains, self._keystore)
-        self._actor = Actor(pool, self._committer, self._keystore, self._standings, clock, self.meter)
+        self._actor = Actor(pool, self._committer, self._keystore, self._standings, clock, meter=self.meter)
         mint = Mint(master_key)
         self._key_ring = KeyRing(pool, mint, clock, self._standings)
         self.administration = Administration(
