@@ -249,6 +249,12 @@ async def chain(source: Pool | Connection, tenant_id: UUID, agent_id: str) -> Ch
     return None if row is None else ChainRow(*row)
 
 
+async def agent_called(source: Pool | Connection, tenant_id: UUID, folded: str) -> str | None:
+    """The id of an agent that is ``folded`` but for its case, if there is one; asks all of the tenant's."""
+    row = await _fetchrow(source, tenant_id, _REGISTRY["agent_called"], tenant_id, folded)
+    return None if row is None else str(row[0])
+
+
 async def chains(source: Pool | Connection, tenant_id: UUID) -> list[ChainRow]:
     """All chains of a tenant, by agent id."""
     return [ChainRow(*row) for row in await _fetch(source, tenant_id, _REGISTRY["chains"], tenant_id)]

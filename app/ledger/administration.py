@@ -422,10 +422,13 @@ class Administration:
         live = [row for row in rows if row.revoked_at is None and (row.expires_at or now) >= now]
         if len(live) >= MAX_KEYS:
             raise ConflictError(f"the tenant has {MAX_KEYS} keys in use; revoke some first")
-        if any(row.name == key.name for row in live):
-            raise ConflictError(f"a key in use is called {key.name!r}; choose another name")
-        if key.role is not Role.AGENT and await _is_agent(connection, key.tenant_id, key.name):
-            raise ConflictError(f"an agent is called {key.name!r}; choose another name")
+        folded = key.name.casefold()
+        if (taken := next((row.name for row in live if row.name.casefold() == folded), None)) is not None:
+            raise ConflictError(f"a key in use is called {taken!r}; choose another name")
+        if key.role is not Role.AGENT:
+            agent_id = await db.ledger.agent_called(connection, key.tenant_id, folded)
+            if agent_id is not None:
+                raise ConflictError(f"an agent is called {agent_id!r}; choose another name")
 
     async def _key_row(self, source: Pool | Connection, tenant_id: UUID, key_id: str) -> ApiKeyRow:
         row = await db.access.api_key(source, tenant_id, key_id)

@@ -22,6 +22,7 @@ from app.errors import FormatError
 from app.guard.fields import FieldError, as_object, flag, optional_text, text
 from app.guard.kinds import ADMIN
 from app.ledger.mirror import from_microseconds, to_microseconds
+from app.principal import Role
 
 KEYS_KEPT: Final = 20_000
 """Keys in force that are kept before those that expired are dropped: twice what a tenant may have."""
@@ -93,11 +94,19 @@ class TenantStanding(msgspec.Struct, frozen=True):
     Attributes:
         keys: when each key that was issued and not revoked expires, µs since the epoch; None: never. Some
             that expired are left out.
+        names: what those of them are called, case folded, whose name is the actor of what they do.
         suspended: as the last record of it says.
     """
 
     keys: dict[str, int | None] = {}
+    names: dict[str, str] = {}
     suspended: bool = False
+
+    def is_called(self, name: str, now_us: int) -> bool:
+        """Whether a key in force is the actor of this name, in whatever case."""
+        folded = name.casefold()
+        found = (self.keys[key_id] for key_id, known in self.names.items() if known == folded)
+        return any(expires is None or expires > now_us for expires in found)
 
 
 NO_STANDING: Final = TenantStanding()
@@ -117,11 +126,15 @@ def stand(standing: TenantStanding, record: VerifiedRecord) -> TenantStanding:
         keys = standing.keys
         if len(keys) >= KEYS_KEPT:
             keys = {name: end for name, end in keys.items() if end is None or end > record.timestamp_us}
-        return replace(standing, keys={**keys, key.key_id: expires})
+        own = {} if key.role == Role.AGENT else {key.key_id: key.name.casefold()}
+        names = {key_id: name for key_id, name in standing.names.items() if key_id in keys}
+        return replace(standing, keys={**keys, key.key_id: expires}, names=names | own)
     if act == "key_revoked":
-        keys = dict(standing.keys)
-        keys.pop(_read(lambda payload: text(payload, "key_id"), record), None)
-        return replace(standing, keys=keys)
+        keys, names = dict(standing.keys), dict(standing.names)
+        key_id = _read(lambda payload: text(payload, "key_id"), record)
+        keys.pop(key_id, None)
+        names.pop(key_id, None)
+        return replace(standing, keys=keys, names=names)
     if act in {"tenant_suspended", "tenant_resumed"}:
         return replace(standing, suspended=act == "tenant_suspended")
     return standing

@@ -31,6 +31,14 @@ SELECT tenant_id, agent_id, log_uuid, guarded, created_at
   FROM trails.agents
  WHERE tenant_id = $1 AND agent_id = $2;
 
+-- name: agent_called
+-- An agent of this name, given in lower case, in whatever case its id has; ids are ASCII.
+SELECT agent_id
+  FROM trails.agents
+ WHERE tenant_id = $1 AND lower(agent_id) = $2
+ ORDER BY agent_id
+ LIMIT 1;
+
 -- name: chains
 -- All chains of a tenant: the list of its agents, and where verification starts.
 SELECT tenant_id, agent_id, log_uuid, guarded, created_at

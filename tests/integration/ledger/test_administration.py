@@ -205,6 +205,14 @@ async def test_h21_a_name_that_would_disturb_a_log_is_refused(ledger: Ledger, na
         await issue(ledger, name)
 
 
+async def test_two_actors_that_differ_in_case_alone_are_refused(ledger: Ledger) -> None:
+    await Caller(ledger, "Strasse").observe()
+    await issue(ledger, "Ada")
+    for name, said in (("ADA", "a key in use is called 'Ada'"), ("straße", "an agent is called 'Strasse'")):
+        with pytest.raises(ConflictError, match=said):
+            await issue(ledger, name)
+
+
 async def test_keys_that_are_issued_at_once_by_two_processes_are_all_there(
     ledger: Ledger, second: Ledger
 ) -> None:

@@ -66,6 +66,21 @@ def test_a_key_is_in_force_from_its_issue_to_its_revocation() -> None:
     assert standing(revoked(1)).keys == {}
 
 
+def test_a_name_is_in_use_in_any_case_while_its_key_is_in_force() -> None:
+    def named(number: int, name: str, role: str, expires_at: str | None = None) -> JsonObject:
+        return {"act": "key_issued", "key": {**key(number, expires_at), "role": role, "name": name}}
+
+    found = standing(
+        named(1, "Ada", "operator"), named(2, "bot", "agent"), named(3, "Straße", "writer", LATER)
+    )
+    end = 1893456000 * SECOND
+    assert all(found.is_called(name, START) for name in ("Ada", "aDA", "STRASSE"))
+    assert found.is_called("strasse", end - 1)
+    assert not found.is_called("strasse", end)
+    assert not any(found.is_called(name, START) for name in ("bot", "Ad", "key 1", ""))
+    assert not standing(named(1, "Ada", "operator"), revoked(1)).is_called("ada", START)
+
+
 def test_the_last_word_on_a_suspension_counts() -> None:
     suspend: JsonObject = {"act": "tenant_suspended", "reason": "unpaid"}
     resume: JsonObject = {"act": "tenant_resumed", "reason": "paid"}
