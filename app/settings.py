@@ -300,6 +300,11 @@ def settings_of_this_process() -> Settings:
     return Settings.from_env(os.environ)
 
 
+def secret_variable(name: str) -> str | None:
+    """What an environment variable holds that a setting names; None when it is unset or empty."""
+    return os.environ.get(name) or None
+
+
 # --- secrets ----------------------------------------------------------------------------------------
 
 
@@ -369,7 +374,7 @@ def load_or_create_secret(path: Path) -> str:
     try:
         if not path.exists() and not path.is_symlink():
             _create_secret(path)
-        return _read_secret(path)
+        return read_secret(path)
     except OSError as error:
         raise StartupError(
             f"{path}: {error.strerror}; the service must be able to read and write it"
@@ -397,8 +402,15 @@ def _link_unless_taken(draft: Path, path: Path) -> None:
         return  # another process was first; its secret is the one
 
 
-def _read_secret(path: Path) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+def read_secret(path: Path) -> str:
+    """The text of a secret's file, at most 4,096 characters, without the space around it.
+
+    Raises:
+        StartupError: it may be read by group or others, or is no plain file.
+        OSError: it is not there, is a symbolic link, or may not be read.
+    """
+    # Opening a pipe would wait for whoever writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor) as file:
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode):

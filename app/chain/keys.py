@@ -11,6 +11,7 @@ Keys at rest are sealed with OpenSSL's AES-GCM (cryptography).
 from __future__ import annotations
 
 import hashlib
+from typing import ClassVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -65,7 +66,7 @@ class PublicKey:
         return cls(bytes.fromhex(text))
 
     def verify(self, hash_hex: str, signature_hex: str) -> None:
-        """Returns when the signature is this key's over the 32 bytes of the hash.
+        """Returns when the signature is this key's over the bytes of the hash (or of another message).
 
         Raises:
             SignatureError: it is not, or not in its one canonical form.
@@ -91,11 +92,12 @@ class PublicKey:
 
 
 class SigningKey:
-    """An Ed25519 private key; shows nothing of itself."""
+    """An Ed25519 private key in this process's memory; shows nothing of itself. The usual ``Signer``."""
 
     __slots__ = ("_secret", "public")
 
     public: PublicKey
+    remote: ClassVar[bool] = False
 
     def __init__(self, raw: bytes) -> None:
         if len(raw) != _KEY_BYTES:
@@ -112,9 +114,9 @@ class SigningKey:
         """
         return cls(raw)
 
-    def sign(self, hash_hex: str) -> str:
-        """The signature over the 32 bytes of the hash, as 128 lowercase hex digits."""
-        return crypto_sign(bytes.fromhex(hash_hex), self._secret)[: SIGNATURE_LENGTH // 2].hex()
+    def sign(self, message: bytes, /) -> bytes:
+        """The 64 bytes of the signature; of a record the message is its hash, 32 bytes."""
+        return crypto_sign(message, self._secret)[: SIGNATURE_LENGTH // 2]
 
     def __repr__(self) -> str:
         return f"SigningKey(key_id={self.public.key_id})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.chain.canonical import canonical
-from app.chain.keys import SigningKey
 from app.chain.record import (
     GENESIS,
     MAX_KIND,
@@ -19,11 +18,12 @@ from app.chain.record import (
     format_timestamp,
     hash_text,
 )
+from app.chain.signer import Signer
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse, plainly_within
 from app.errors import FormatError
 
 
-def seal(draft: Draft, after: Head | None, at_us: int, key: SigningKey) -> VerifiedRecord:
+def seal(draft: Draft, after: Head | None, at_us: int, key: Signer) -> VerifiedRecord:
     """Makes the record that follows ``after``.
 
     Args:
@@ -50,11 +50,11 @@ def seal(draft: Draft, after: Head | None, at_us: int, key: SigningKey) -> Verif
     )
     text = _text(fields, draft)
     hash_hex = hash_text(text)
-    return _proven(fields, SignedRecord(text, hash_hex, key.sign(hash_hex)))
+    return _proven(fields, SignedRecord(text, hash_hex, key.sign(bytes.fromhex(hash_hex)).hex()))
 
 
 def seal_all(
-    drafts: Iterable[Draft], after: Head | None, at_us: int, key: SigningKey
+    drafts: Iterable[Draft], after: Head | None, at_us: int, key: Signer
 ) -> tuple[VerifiedRecord, ...]:
     """Seals several drafts one after the other, all at the same moment. Raises as ``seal`` does."""
     records: list[VerifiedRecord] = []
@@ -63,7 +63,7 @@ def seal_all(
     return tuple(records)
 
 
-def _check(draft: Draft, after: Head | None, key: SigningKey) -> None:
+def _check(draft: Draft, after: Head | None, key: Signer) -> None:
     if not 0 < len(draft.kind) <= MAX_KIND:
         raise FormatError(f"a kind has 1 to {MAX_KIND} characters")
     if (after is None) != (draft.kind == GENESIS):

@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 
 from app.cli.exits import FAILED, complain
-from app.cli.listing import expiry, json_option, print_rows, tenant_option, until_option
+from app.cli.listing import expiry, json_option, print_rows, signer_option, tenant_option, until_option
 from app.cli.local import ACTOR, local_ledger, settings_here
 from app.ledger.administration import NewKey, told, told_row
 from app.ledger.keystore import FRESH_SECS, SETTLE_SECS
@@ -31,6 +31,7 @@ Examples:
   trails key list
   trails key revoke 9f86d081884c7d65
   trails key rotate-signing --tenant acme
+  trails key rotate-signing --tenant acme --signer file:/run/keys/acme.pem
 """
 
 _COLUMNS: Final = (
@@ -110,18 +111,24 @@ def revoke(*, key_id: str, tenant: str, as_json: bool) -> None:
 
 @command.command("rotate-signing", short_help="Give a tenant a new signing key.")
 @tenant_option
+@signer_option
 @click.option(
     "--at-once/--lazily", default=True, help="Hand every chain over now, or each at its next record."
 )
 @json_option
-def rotate_signing(*, tenant: str, at_once: bool, as_json: bool) -> None:
+def rotate_signing(*, tenant: str, signer: str | None, at_once: bool, as_json: bool) -> None:
     """Give a tenant a new signing key.
 
     A record that the old key signs hands each chain over; from the next record on the new one signs. What the
     old one signed verifies for ever. Chains that are handed over lazily accept the old key until their next
     record: after a theft hand over at once.
+
+    With --signer the key is kept elsewhere, and the database holds its public half alone: file:/path (mode
+    0600), env:NAME, or a scheme of an installed package. Every server must be able to open it; where one
+    cannot, what is to be written there for the tenant is answered with 503, and reading goes on. Keep the old
+    source until every chain is handed over. Without --signer the new key is in the database again.
     """
-    public, handed, problems = asyncio.run(_rotate(tenant, at_once=at_once))
+    public, handed, problems = asyncio.run(_rotate(tenant, signer, at_once=at_once))
     if as_json:
         click.echo(json.dumps({"public_key": public, "handed_over": handed, "problems": problems}))
     else:
@@ -133,12 +140,12 @@ def rotate_signing(*, tenant: str, at_once: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-async def _rotate(tenant: str, *, at_once: bool) -> tuple[str, int, dict[str, str]]:
+async def _rotate(tenant: str, signer: str | None, *, at_once: bool) -> tuple[str, int, dict[str, str]]:
     problems: dict[str, str] = {}
     handed = 0
     async with local_ledger(settings_here()) as ledger:
         tenant_id = await ledger.tenant_id(tenant)
-        public = await ledger.administration.rotate_signing(tenant_id, ACTOR)
+        public = await ledger.administration.rotate_signing(tenant_id, ACTOR, signer)
         if at_once:
             await asyncio.sleep(SETTLE_SECS + FRESH_SECS)  # by then every server knows the key
             async for one in ledger.administration.hand_over(tenant_id, public):

@@ -23,6 +23,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON doc
 tenant_option = click.option(
     "--tenant", metavar="SLUG", default="default", show_default=True, help="Which tenant."
 )
+signer_option = click.option(
+    "--signer", metavar="URI", help="Keep the signing key there: file:/path, env:NAME, or a package's scheme."
+)
 until_option = click.option(
     "--expires", metavar="WHEN", help="A day, a time with its zone, or 12h, 90d from now; default never."
 )

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from app.cli.listing import json_option, print_rows
+from app.cli.listing import json_option, print_rows, signer_option
 from app.cli.local import ACTOR, local_ledger, settings_here
 from app.ledger.administration import NewTenant, told, written
 
@@ -38,13 +38,15 @@ def command() -> None:  # noqa: D103  click shows _HELP
 @click.argument("slug")
 @click.option("--name", required=True, help="What the tenant is called in full.")
 @click.option("--operator", required=True, help="Name of its first operator's key: a person's.")
+@signer_option
 @json_option
-def create(*, slug: str, name: str, operator: str, as_json: bool) -> None:
+def create(*, slug: str, name: str, operator: str, signer: str | None, as_json: bool) -> None:
     """Make a tenant; its first operator's key is shown once."""
 
     async def run() -> tuple[str, dict[str, Any], str]:
         async with local_ledger(settings_here()) as ledger:
-            tenant, issued = await ledger.administration.create_tenant(NewTenant(slug, name, operator), ACTOR)
+            wanted = NewTenant(slug, name, operator, signer)
+            tenant, issued = await ledger.administration.create_tenant(wanted, ACTOR)
             return str(tenant.tenant_id), told(issued.key), issued.token
 
     tenant_id, key, token = asyncio.run(run())

@@ -12,7 +12,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from app.chain.link import seal, seal_all
 from app.chain.record import KEY_ROTATED, Draft
 from app.errors import (
     ConflictError,
@@ -32,6 +31,7 @@ from app.ledger.meter import Meter
 from app.ledger.mirror import row_of
 from app.ledger.rebuild import catch_up, confirm_head
 from app.ledger.replay import Done, recall
+from app.ledger.sealing import sealed
 from db.errors import DuplicateKeyError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
     from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.signers import SourceSigner
     from app.ledger.standings import Standings
     from db.pool import Pool
 
@@ -128,7 +129,7 @@ class Actor:
         if keys.is_retired(chain.key_in_force):
             await self._renew_key(chain, keys)
 
-    async def signing_key(self, chain: Chain, keys: TenantKeys) -> SigningKey:
+    async def signing_key(self, chain: Chain, keys: TenantKeys) -> SigningKey | SourceSigner:
         """The key that signs the chain's next record; one that is new to this process is asked for.
 
         Raises:
@@ -200,7 +201,7 @@ class Actor:
                 return
             old = await self.signing_key(chain, keys)
             draft = Draft(KEY_ROTATED, {"public_key": new.hex}, ROTATION)
-            record = seal(draft, chain.head, self._clock(), old)
+            [record] = await sealed([draft], chain.head, self._clock(), old)
             try:
                 await self._committer.append([row_of(chain.id, record, old.public.key_id)])
             except StaleChainError:
@@ -221,7 +222,7 @@ class Actor:
         self, chain: Chain, keys: TenantKeys, act: Act, mark: Stamp | None, now_us: int
     ) -> None:
         key = await self.signing_key(chain, keys)
-        records = seal_all(stamped(act.drafts, mark), chain.head, now_us, key)
+        records = await sealed(stamped(act.drafts, mark), chain.head, now_us, key)
         try:
             await self._committer.append([row_of(chain.id, record, key.public.key_id) for record in records])
         except MirrorError as error:

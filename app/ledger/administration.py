@@ -20,7 +20,6 @@ import msgspec
 import db.access
 import db.ledger
 from app.api_key import KEY_ID_BYTES, SECRET_BYTES, TENANT_ROLES, ApiKey, Mint, check_name, hash_secret
-from app.chain.link import seal_all
 from app.chain.record import GENESIS, Draft
 from app.errors import (
     AgentExistsError,
@@ -39,6 +38,8 @@ from app.ledger.idempotency import Stamp, act_length, stamped
 from app.ledger.mirror import from_microseconds, registry_row, row_of
 from app.ledger.read import verified_row
 from app.ledger.sealed_key import NewSigningKey
+from app.ledger.sealing import from_source, sealed
+from app.ledger.signers import scheme_of
 from app.principal import ADMINISTRATION, Grant, Role
 from db.access import ApiKeyRow
 from db.errors import DuplicateKeyError
@@ -85,11 +86,15 @@ class HandedOver(msgspec.Struct, frozen=True):
 
 
 class NewTenant(msgspec.Struct, frozen=True):
-    """A tenant to make: ``operator`` is the name of its first operator's key."""
+    """A tenant to make: ``operator`` is the name of its first operator's key.
+
+    ``source`` is the URI of what holds its signing key; None for a new key in the database.
+    """
 
     slug: str
     name: str
     operator: str
+    source: str | None = None
 
 
 class IssuedKey(msgspec.Struct, frozen=True):
@@ -186,6 +191,7 @@ class Administration:
             ConflictError: the slug is taken, or this request made the tenant before: the key is not shown
                 again.
             IdempotencyConflictError: the stamp's key made it from another body.
+            KeyMaterialError: the source of its key does not open or does not sign; says why.
         """
         if _SLUG.fullmatch(wanted.slug) is None:
             raise BadRequestError("slug: must have 1 to 63 of a-z 0-9 -, the first a letter or digit")
@@ -193,7 +199,7 @@ class Administration:
             raise BadRequestError("name: must be printable")
         tenant = TenantRow(uuid4(), wanted.slug, wanted.name, self._now())
         issued = self._minted(tenant.tenant_id, NewKey(Role.OPERATOR, wanted.operator), tenant.created_at)
-        key = NewSigningKey.random()
+        key = NewSigningKey.random() if wanted.source is None else await from_source(wanted.source)
         made: JsonObject = {"act": "tenant_created", "slug": tenant.slug, "name": tenant.name}
         drafts = [
             Draft(ADMIN, made, actor),
@@ -263,21 +269,30 @@ class Administration:
 
     # --- signing keys -------------------------------------------------------------------------------
 
-    async def rotate_signing(self, tenant_id: UUID, actor: str) -> str:
+    async def rotate_signing(self, tenant_id: UUID, actor: str, source: str | None = None) -> str:
         """Makes a new signing key for a tenant; returns its public half, 64 hex.
+
+        With ``source``, a URI (``app.ledger.signers``), it is the key that is kept there: every process that
+        writes for the tenant has to be able to open it, and does so when it has to sign.
 
         It signs from ``SETTLE_SECS`` on: each chain is handed over to it by its next append, or at once by
         ``hand_over``. The old key stays, since its records verify by it.
 
         Raises:
             NotFoundError: no such tenant.
+            KeyMaterialError: the source does not open or does not sign; says why.
+            ConflictError: the source's key is one of the tenant's already.
         """
-        key = NewSigningKey.random()
+        key = NewSigningKey.random() if source is None else await from_source(source)
 
         async def act(connection: Connection, _now: datetime) -> JsonObject:
             row, before = await self._keystore.next_row(connection, tenant_id, key)
-            await db.ledger.add_signing_key(connection, row)
-            return {"act": "signing_key_rotated", "from": before.public_key, "to": row.public_key}
+            if not await db.ledger.add_signing_key(connection, row):
+                raise ConflictError(
+                    f"key {row.key_id} is one of the tenant's already: a key is put in force once"
+                )
+            told: JsonObject = {"act": "signing_key_rotated", "from": before.public_key, "to": row.public_key}
+            return told if source is None else {**told, "source": scheme_of(source)}
 
         await self._do(tenant_id, actor, act, None)
         self._keystore.forget(tenant_id)
@@ -359,7 +374,7 @@ class Administration:
         async with tenant_transaction(self._pool, keys.tenant_id) as connection:
             payload = await act(connection, from_microseconds(now_us))
             drafts = stamped([Draft(ADMIN, payload, actor)], mark)
-            records = seal_all(drafts, chain.head, now_us, key)
+            records = await sealed(drafts, chain.head, now_us, key)
             rows = [row_of(chain.id, record, key.public.key_id) for record in records]
             await db.ledger.append(connection, rows)
         for record in records:
@@ -388,7 +403,7 @@ class Administration:
     ) -> None:
         chain_id = ChainId(keys.tenant_id, ADMINISTRATION, uuid4(), guarded=False)
         genesis = Draft(GENESIS, genesis_payload(chain_id, keys), actor)
-        records = seal_all([genesis, *drafts], None, self._clock(), keys.newest)
+        records = await sealed([genesis, *drafts], None, self._clock(), keys.newest)
         rows = [row_of(chain_id, record, keys.newest.public.key_id) for record in records]
         await db.ledger.append(connection, rows, chains=[registry_row(chain_id, rows[0])])
 

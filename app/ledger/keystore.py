@@ -1,5 +1,8 @@
 """A tenant's signing keys, stored sealed under the master key and opened in memory only; and its standing.
 
+Of a key that is kept elsewhere the row holds the public half and the name of its source, sealed as well:
+reading and verifying never need the source.
+
 What another process did (a key rotated, the tenant suspended) is known here within ``FRESH_SECS``.
 """
 
@@ -17,6 +20,7 @@ from app.chain.keys import SigningKey
 from app.errors import ForbiddenError, KeyMaterialError, NotFoundError
 from app.ledger.fresh import Fresh
 from app.ledger.sealed_key import NewSigningKey, in_order, is_dated, open_row, seal_key
+from app.ledger.signers import SourceSigner
 from db.ledger import SigningKeyRow, TenantRow
 from db.pool import tenant_transaction
 
@@ -42,12 +46,12 @@ class TenantKeys(msgspec.Struct, frozen=True):
     """
 
     tenant_id: UUID
-    newest: SigningKey
-    by_public_key: dict[str, SigningKey]
+    newest: SigningKey | SourceSigner
+    by_public_key: dict[str, SigningKey | SourceSigner]
     suspended: bool = False
     rows: tuple[SigningKeyRow, ...] = ()
 
-    def signing(self, public: PublicKey) -> SigningKey:
+    def signing(self, public: PublicKey) -> SigningKey | SourceSigner:
         """The secret half of a chain's key in force.
 
         Raises:
@@ -64,7 +68,7 @@ class TenantKeys(msgspec.Struct, frozen=True):
         return public.hex in order and order.index(public.hex) < order.index(self.newest.public.hex)
 
     def public(self, key_id: str) -> PublicKey | None:
-        """The tenant's public key of this id, derived from its secret; None when there is none."""
+        """The tenant's public key of this id, as its seal says; None when there is none."""
         found = (key.public for key in self.by_public_key.values() if key.public.key_id == key_id)
         return next(found, None)
 
@@ -155,16 +159,14 @@ class Keystore:
         key = self._opened(row, None)
         return TenantKeys(row.tenant_id, key, {key.public.hex: key}, rows=(row,))
 
-    def _opened(self, row: SigningKeyRow, before: TenantKeys | None) -> SigningKey:
+    def _opened(self, row: SigningKeyRow, before: TenantKeys | None) -> SigningKey | SourceSigner:
         """The key of a row: the one that was opened before, if no column changed, or opened now."""
         if before is not None and row in before.rows:
             return before.by_public_key[row.public_key]
-        content = open_row(self._master, row).content
-        if isinstance(content, str):
-            raise KeyMaterialError(
-                f"signing key {row.key_id} is held by a source that this version cannot open"
-            )
-        return SigningKey.from_raw(content)
+        stored = open_row(self._master, row)
+        if isinstance(stored.content, str):
+            return SourceSigner(stored.public, stored.content)
+        return SigningKey.from_raw(stored.content)
 
 
 def require_active(*, suspended: bool) -> None:

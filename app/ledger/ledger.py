@@ -7,12 +7,16 @@ Each method takes a ``Grant``: proof of who is asking, for which tenant, and tha
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Self
 from uuid import UUID, uuid4
 
+import msgspec
+
 import db.ledger
 from app.api_key import Mint
+from app.chain.keys import SigningKey
 from app.chain.link import seal_all
 from app.chain.record import GENESIS, Draft
 from app.errors import AgentExistsError, ConflictError, NotFoundError, TrailsError, UnknownActionError
@@ -35,6 +39,7 @@ from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
 from app.ledger.replay import Done, recall
+from app.ledger.sealing import sealed
 from app.ledger.sessions import Sessions
 from app.ledger.standings import Standings
 from app.principal import ADMINISTRATION
@@ -183,7 +188,7 @@ class Ledger:
         self, chain: Chain, keys: TenantKeys, drafts: tuple[Draft, ...], stamp: Stamp | None
     ) -> None:
         key = keys.newest
-        records = seal_all(stamped(drafts, stamp), None, self._clock(), key)
+        records = await sealed(stamped(drafts, stamp), None, self._clock(), key)
         rows = [row_of(chain.id, record, key.public.key_id) for record in records]
         await db.ledger.append(self._pool, rows, chains=[registry_row(chain.id, rows[0])])
         self.meter.records += len(rows)
@@ -505,9 +510,11 @@ class Ledger:
         """
         keys = await self._keystore.of(DEFAULT_TENANT_ID)
         chain_id = ChainId(DEFAULT_TENANT_ID, f"probe-{uuid4().hex}", uuid4(), guarded=False)
-        drafts = _first_drafts(chain_id, None, keys, "probe")
-        records = seal_all(drafts, None, self._clock(), keys.newest)
-        rows = [row_of(chain_id, record, keys.newest.public.key_id) for record in records]
+        # What is asked is whether the database takes records; a source of keys is not asked for a signature.
+        named, key = keys.newest, keys.newest if isinstance(keys.newest, SigningKey) else _throwaway_key()
+        drafts = _first_drafts(chain_id, None, msgspec.structs.replace(keys, newest=key), "probe")
+        records = seal_all(drafts, None, self._clock(), key)
+        rows = [row_of(chain_id, record, named.public.key_id) for record in records]
         await roll_back_an_append(self._pool, rows, registry_row(chain_id, rows[0]))
 
     # --- shared -------------------------------------------------------------------------------------
@@ -539,6 +546,11 @@ def _agent_of(grant: Grant) -> str:
     if grant.agent_id is None:
         raise NotFoundError("agent not found")
     return grant.agent_id
+
+
+def _throwaway_key() -> SigningKey:
+    """A key for records that nobody ever sees."""
+    return SigningKey.from_raw(os.urandom(32))
 
 
 def _decision(done: Done) -> Decision:

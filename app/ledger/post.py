@@ -37,6 +37,7 @@ from app.ledger.idempotency import MEMBER, Keyed, Stamp, act_length, stamped
 from app.ledger.mirror import row_of
 from app.ledger.read import verified_row
 from app.ledger.rebuild import QUICK_CHARS, catch_up
+from app.ledger.sealing import sealed
 from app.trace.node import is_uuid
 from app.trace.span_key import SpanKey
 from db.errors import DuplicateKeyError, DuplicateSpanError
@@ -47,12 +48,14 @@ if TYPE_CHECKING:
 
     from app.chain.keys import SigningKey
     from app.chain.record import Head, VerifiedRecord
+    from app.chain.signer import Signer
     from app.chain.strict import JsonObject
     from app.ledger.act import Actor
     from app.ledger.chain import Chain
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
     from app.ledger.keystore import TenantKeys
+    from app.ledger.signers import SourceSigner
     from app.ledger.standings import Standings
     from db.pool import Pool
 
@@ -301,21 +304,23 @@ class Poster:
     async def _append(self, chain: Chain, keys: TenantKeys, items: Sequence[_Item]) -> None:
         key = await self._actor.signing_key(chain, keys)
         sealing = (items, chain.head, self._clock(), key)
-        if sum(item.size for item in items) > QUICK_CHARS:
-            sealed = await asyncio.to_thread(_sealed, *sealing)  # hashing lets the event loop work meanwhile
+        if key.remote:
+            done = await _sealed_elsewhere(*sealing)
+        elif sum(item.size for item in items) > QUICK_CHARS:
+            done = await asyncio.to_thread(_sealed, *sealing)  # hashing lets the event loop work meanwhile
         else:
-            sealed = _sealed(*sealing)
-        if len(sealed) < len(items):
+            done = _sealed(*sealing)
+        if len(done) < len(items):
             return  # what was refused may take others with it: the rest is looked at again
-        rows = [row_of(chain.id, record, key.public.key_id) for _, record in sealed]
+        rows = [row_of(chain.id, record, key.public.key_id) for _, record in done]
         spans = [
-            span for (item, _), row in zip(sealed, rows, strict=True) for span in _span_rows(item.entry, row)
+            span for (item, _), row in zip(done, rows, strict=True) for span in _span_rows(item.entry, row)
         ]
         try:
             await self._committer.append(rows, spans)
         except MirrorError as error:
             raise chain.quarantine(error.message) from error
-        for item, record in sealed:
+        for item, record in done:
             chain.advance(record, key.public)
             item.result = _receipt(chain, record)
 
@@ -369,7 +374,7 @@ def _ready(entry: Entry, log_uuid: UUID) -> Draft:
 
 
 def _sealed(
-    items: Sequence[_Item], head: Head | None, at_us: int, key: SigningKey
+    items: Sequence[_Item], head: Head | None, at_us: int, key: Signer
 ) -> list[tuple[_Item, VerifiedRecord]]:
     """Seals the items one after the other; what has no sound text is told as the item's result."""
     sealed: list[tuple[_Item, VerifiedRecord]] = []
@@ -382,6 +387,22 @@ def _sealed(
         head = record.head
         sealed.append((item, record))
     return sealed
+
+
+async def _sealed_elsewhere(
+    items: Sequence[_Item], head: Head | None, at_us: int, key: SigningKey | SourceSigner
+) -> list[tuple[_Item, VerifiedRecord]]:
+    """The same by a signer that may wait."""
+    done: list[tuple[_Item, VerifiedRecord]] = []
+    for item in items:
+        try:
+            [record] = await sealed([item.draft], head, at_us, key)
+        except InvalidJsonError as error:
+            item.result = error
+            continue
+        head = record.head
+        done.append((item, record))
+    return done
 
 
 def _put_together(items: Sequence[_Item]) -> None:

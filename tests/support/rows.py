@@ -92,7 +92,9 @@ def resealed(row: TrailRow, **fields: Any) -> TrailRow:
     members = msgspec.json.decode(row.signed_text) | fields
     text = canonical(members)
     digest = hash_text(text)
-    return msgspec.structs.replace(row, signed_text=text, hash=digest, signature=KEY.sign(digest))
+    return msgspec.structs.replace(
+        row, signed_text=text, hash=digest, signature=KEY.sign(bytes.fromhex(digest)).hex()
+    )
 
 
 async def register_tenant(pool: Pool, slug: str) -> UUID:

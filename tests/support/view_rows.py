@@ -88,7 +88,7 @@ def raw_row(maker: Maker, kind: str, payload: str) -> TrailRow:
         honest,
         signed_text=text,
         hash=digest,
-        signature=KEY.sign(digest),
+        signature=KEY.sign(bytes.fromhex(digest)).hex(),
         session_id=maker.log_uuid if session is None else UUID(session[1]),
     )
 

@@ -120,7 +120,7 @@ def untrusted(records: list[VerifiedRecord]) -> list[SignedRecord]:
 def resign(text: str, signer: SigningKey) -> SignedRecord:
     """Any text, hashed and signed."""
     digest = hash_text(text)
-    return SignedRecord(text, digest, signer.sign(digest))
+    return SignedRecord(text, digest, signer.sign(bytes.fromhex(digest)).hex())
 
 
 def altered(position: int, record: SignedRecord) -> bytes:
@@ -223,7 +223,12 @@ def _bad_signature() -> Iterator[Vector]:
 
     fault = Expected(1, 10, [(5, "signature")])
     yield Vector("signature_of_other", "another record's signature", signed_as(ten[4].signature), fault)
-    yield Vector("signature_stranger", "signed with another key", signed_as(STRANGER.sign(five.hash)), fault)
+    yield Vector(
+        "signature_stranger",
+        "signed with another key",
+        signed_as(STRANGER.sign(bytes.fromhex(five.hash)).hex()),
+        fault,
+    )
     r, s = five.signature[:64], int.from_bytes(bytes.fromhex(five.signature[64:]), "little")
     malleable = r + (s + ED25519_ORDER).to_bytes(32, "little").hex()
     yield Vector("signature_malleable", "the group order added to S", signed_as(malleable), fault)

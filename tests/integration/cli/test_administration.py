@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.cli import Result, run_trails
+from tests.support.cli import Result, run_trails, verify
 from tests.support.postgres import APP_PASSWORD, Database
 
 MASTER_KEY = "5a" * 32
@@ -151,3 +151,30 @@ def test_help_teaches_with_examples(group: str) -> None:
     shown = done(run_trails(group, "--help"))
     assert f"trails {group} " in shown.out
     assert "Examples:" in shown.out
+
+
+def test_a_signing_key_is_kept_in_a_file_and_comes_back(service_env: dict[str, str], tmp_path: Path) -> None:
+    secret = "3c" * 32
+    path = tmp_path / "acme.key"
+    path.write_text(secret)
+    path.chmod(0o644)
+    made = ("tenant", "create", "acme", "--name", "Acme", "--operator", "Ada", "--signer", f"file:{path}")
+    refused = run_trails(*made, env=service_env)
+    assert (refused.code, "chmod 600" in refused.err) == (1, True)
+    path.chmod(0o600)
+    done(run_trails(*made, env=service_env))
+    rotate = ("key", "rotate-signing", "--tenant", "acme", "--json")
+    again = run_trails(*rotate, "--signer", f"file:{path}", env=service_env)
+    assert (again.code, "already" in again.err) == (1, True)
+    back = done(run_trails(*rotate, env=service_env)).json
+    assert (back["handed_over"], back["problems"]) == (1, {})
+    path.write_text("3d" * 32)
+    there = done(run_trails(*rotate, "--signer", f"file:{path}", env=service_env))
+    path.unlink()
+    assert there.json["handed_over"] == 1
+    assert "3d3d" not in there.out + there.err
+    away = run_trails("key", "issue", "--role", "writer", "--name", "x", "--tenant", "acme", env=service_env)
+    assert (away.code, "cannot be used at the moment" in away.err) == (1, True)
+    shown = done(run_trails("show", "_administration", "--tenant", "acme", "--json", env=service_env))
+    assert shown.out.count('"act":"signing_key_rotated"') == 2
+    assert verify("--tenant", "acme", env=service_env).code == 0

@@ -100,7 +100,7 @@ def test_a_key_is_that_of_rfc8032() -> None:
 
 
 def test_a_signature_is_verified_or_an_error() -> None:
-    signature = ONE.sign(HASH)
+    signature = ONE.sign(bytes.fromhex(HASH)).hex()
     ONE.public.verify(HASH, signature)
     with pytest.raises(SignatureError):
         STRANGER.public.verify(HASH, signature)
@@ -109,7 +109,7 @@ def test_a_signature_is_verified_or_an_error() -> None:
 
 
 def test_c26_a_signature_has_exactly_one_accepted_text() -> None:
-    signature = ONE.sign(HASH)
+    signature = ONE.sign(bytes.fromhex(HASH)).hex()
     s = int.from_bytes(bytes.fromhex(signature[64:]), "little")
     altered = [
         signature[:64] + (s + ED25519_ORDER).to_bytes(32, "little").hex(),
@@ -128,7 +128,7 @@ def test_c26_a_signature_has_exactly_one_accepted_text() -> None:
 
 
 def test_c26_the_canonical_rule_is_ours_and_not_left_to_the_library() -> None:
-    signature = ONE.sign(HASH)
+    signature = ONE.sign(bytes.fromhex(HASH)).hex()
     s = int.from_bytes(bytes.fromhex(signature[64:]), "little")
     for altered in (s + ED25519_ORDER, ED25519_ORDER, 2**256 - 1):
         with pytest.raises(SignatureError, match="not canonical"):
@@ -136,7 +136,7 @@ def test_c26_the_canonical_rule_is_ours_and_not_left_to_the_library() -> None:
 
 
 def test_every_flipped_bit_of_a_signature_is_found() -> None:
-    signature = bytes.fromhex(ONE.sign(HASH))
+    signature = bytes.fromhex(ONE.sign(bytes.fromhex(HASH)).hex())
     for bit in range(512):
         flipped = bytearray(signature)
         flipped[bit // 8] ^= 1 << bit % 8
