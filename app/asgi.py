@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
+import msgspec
 from litestar import Litestar
 
 from app import telemetry
 from app.http.access import require_permissions
 from app.http.edge import Edge
 from app.http.exchange import Services
+from app.http.hosts import served_at
 from app.http.metrics import registry_of
 from app.http.openapi import openapi_config
 from app.http.problems import respond
@@ -81,6 +83,8 @@ def app_of_this_process() -> Edge:
         StartupError: a setting or secret that does not fit.
     """
     settings = settings_of_this_process()
+    names = served_at(settings.allowed_hosts, settings.bind_host)
+    settings = msgspec.structs.replace(settings, allowed_hosts=names)
     secrets = load_secrets(settings)
     known = (secrets.operator_token, secrets.root_token, settings.metrics_token, secrets.master_key.hex())
     hidden = tuple(secret for secret in known if secret is not None)

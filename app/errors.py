@@ -9,6 +9,7 @@
     │   └── InvalidMemberError      a trace or an event with a flaw (names the node and the member)
     ├── UnauthorizedError           no token, or one that is not valid
     ├── ForbiddenError              a valid token that may not do this
+    ├── MisdirectedError            meant for another service: called by a name that is not ours
     ├── NotFoundError               no such thing for this caller
     │   └── UnknownActionError
     ├── ConflictError               the request is sound, the present state forbids it
@@ -112,6 +113,12 @@ class ForbiddenError(TrailsError):
 
     def __init__(self, message: str = "this token may not access this resource") -> None:
         super().__init__(message)
+
+
+class MisdirectedError(TrailsError):
+    """Called by a name that this service does not have."""
+
+    code = "misdirected"
 
 
 class NotFoundError(TrailsError):

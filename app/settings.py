@@ -28,6 +28,7 @@ MASTER_KEY_BYTES = 32
 _OPERATOR_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{32,400}=*")
 _MASTER_KEY = re.compile(r"[0-9a-fA-F]{64}")
 _BIND = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})")
+_HOST = re.compile(r"\*|(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("text", "json")
 _POOLERS = ("none", "transaction")
@@ -98,6 +99,15 @@ def _networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
         raise ValueError(
             "must be addresses and networks with commas between them, such as 10.0.0.7,192.168.0.0/24"
         ) from None
+
+
+def _hosts(value: str) -> tuple[str, ...]:
+    names = tuple(entry.strip().lower() for entry in value.split(","))
+    if not all(_HOST.fullmatch(name) for name in names):
+        raise ValueError(
+            "must be names without ports, commas between them, such as trails.example.com,[2001:db8::1]"
+        )
+    return names
 
 
 def _operator_token(value: str) -> str:
@@ -211,6 +221,13 @@ SETTINGS: tuple[Setting, ...] = (
         _integer(0, 1_000_000),
     ),
     Setting(
+        "TRAILS_ALLOWED_HOSTS",
+        "allowed_hosts",
+        "",
+        "Names that Host may say, *.example.com for all below; unset: local ones if bound to one, else any.",
+        _hosts,
+    ),
+    Setting(
         "TRAILS_TRUSTED_PROXIES",
         "trusted_proxies",
         "",
@@ -254,6 +271,7 @@ class Settings(msgspec.Struct, frozen=True):
     workers: int = 1
     rate_per_key: int = 0
     failures_per_peer: int = 10
+    allowed_hosts: tuple[str, ...] | None = None
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
     log_level: str = "info"
     log_format: str = "text"

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import BadRequestError
 from app.http.edge import COMMON_HEADERS, LINGER_BYTES, LINGER_SECS
+from app.http.hosts import name_in
 from app.http.problems import MEDIA_TYPE, problem_of
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -126,8 +127,8 @@ class Connection(HttpToolsProtocol):
             self._upgrade_asked = True
             return
         self._check_framing()
-        if not self.url.startswith(b"/") and httptools.parse_url(self.url).path is None:
-            raise _RefusedError("the request target has no path")
+        if not self.url.startswith(b"/"):
+            self._check_absolute()
         super().on_headers_complete()
         self._in_body = True
 
@@ -211,6 +212,15 @@ class Connection(HttpToolsProtocol):
             raise _RefusedError("the only Transfer-Encoding is chunked, once, in HTTP/1.1")
         if hosts > 1 or (hosts == 0 and not old):
             raise _RefusedError("there must be exactly one Host header")
+
+    def _check_absolute(self) -> None:
+        """Refuses a target in absolute form that names another host: readers differ on which one counts."""
+        if httptools.parse_url(self.url).path is None:
+            raise _RefusedError("the request target has no path")
+        authority = self.url.partition(b"://")[2].partition(b"/")[0]
+        hosts = [name_in(value) for name, value in self.headers if name == b"host"]
+        if hosts != [name_in(authority)]:
+            raise _RefusedError("the request target names another host than the Host header")
 
     # --- deadlines ----------------------------------------------------------------------------------
 

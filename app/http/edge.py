@@ -1,6 +1,6 @@
 """The outermost ASGI layer: what holds for every request, also for paths that no route knows.
 
-It checks the request target, gives each request an id, adds the headers that every answer carries, turns
+It checks host and request target, gives each request an id, adds the headers that every answer carries, turns
 what escaped into a problem document, logs one line, and answers early without losing the answer: when a body
 was not read, the answer goes out first and the rest of the body is then taken and thrown away for a while.
 A socket closed with unread data is reset, and the client would never see why (case H01).
@@ -21,6 +21,7 @@ from litestar.types import ASGIApp, HTTPScope, LifeSpanScope, Message, Receive, 
 from app.http.auth import prepare
 from app.http.bodies import take_leave
 from app.http.exchange import Exchange, Services, attach, headers
+from app.http.hosts import ANY, Hosts
 from app.http.peer import peer_of
 from app.http.problems import MEDIA_TYPE, problem_of
 from app.http.target import check_path, parse_query
@@ -43,6 +44,7 @@ class Edge:
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self.app = app
         self.services = services
+        self._hosts = Hosts(services.settings.allowed_hosts or (ANY,))
 
     async def __call__(self, scope: Scope | LifeSpanScope, receive: Any, send: Any) -> None:  # noqa: ANN401
         """Serves one connection; receive and send are those of its type."""
@@ -62,6 +64,7 @@ class Edge:
         traffic.in_flight += 1
         reply = _Reply(scope, exchange, receive, send)
         try:
+            self._hosts.check(scope)
             check_path(scope.get("raw_path") or scope["path"].encode())
             if scope["query_string"]:
                 parse_query(scope["query_string"])

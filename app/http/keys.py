@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar import get
 
-from app.errors import TooManyRequestsError, UnauthorizedError
+from app.errors import MisdirectedError, TooManyRequestsError, UnauthorizedError
 from app.http import documents, examples
 from app.http.auth import authenticate_if_given
 from app.http.exchange import Call, services_of
@@ -19,7 +19,7 @@ from app.http.responses import Answer, answer
         None,
         answer=documents.PublicKey,
         example=examples.PUBLIC_KEY,
-        errors=(UnauthorizedError, TooManyRequestsError),
+        errors=(UnauthorizedError, MisdirectedError, TooManyRequestsError),
     ),
 )
 async def public_key(request: Call) -> Answer:

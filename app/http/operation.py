@@ -10,6 +10,7 @@ from app.errors import (
     BadRequestError,
     ForbiddenError,
     InvalidJsonError,
+    MisdirectedError,
     NotFoundError,
     PayloadTooLargeError,
     QuarantinedError,
@@ -32,7 +33,7 @@ Errors = tuple[type[TrailsError], ...]
 ON_AGENT: Final[Errors] = (NotFoundError, QuarantinedError)
 """What any route of one agent may meet."""
 
-_WITH_TOKEN: Final[Errors] = (UnauthorizedError, ForbiddenError, TooManyRequestsError)
+_WITH_TOKEN: Final[Errors] = (UnauthorizedError, ForbiddenError, MisdirectedError, TooManyRequestsError)
 _WITH_BODY: Final[Errors] = (InvalidJsonError, PayloadTooLargeError, UnsupportedMediaTypeError)
 
 

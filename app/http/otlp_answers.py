@@ -23,7 +23,7 @@ MAX_RECEIPTS: Final = 50
 
 RECEIPT_HEADER: Final = b"trails-receipt"
 
-CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14}
+CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 413: 8, 415: 3, 421: 9, 429: 8, 500: 13, 503: 14}
 """HTTP status to ``google.rpc.Code``."""
 
 _UNKNOWN: Final = 2

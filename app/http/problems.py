@@ -66,6 +66,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.PayloadTooLargeError: Row(413, "Payload too large"),
     errors.AnswerTooLargeError: Row(413, "Answer too large"),
     errors.UnsupportedMediaTypeError: Row(415, "Unsupported media type"),
+    errors.MisdirectedError: Row(421, "Misdirected request"),
     errors.TooManyRequestsError: Row(429, "Too many requests", SOON),
     errors.QuarantinedError: _QUARANTINED,
     errors.TenantQuarantinedError: Row(503, "The tenant's administration does not verify", LATER),

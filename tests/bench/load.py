@@ -45,7 +45,7 @@ class Connection:
 def post(path: str, body: bytes, token: str, media_type: str = "application/json") -> bytes:
     """A POST request, ready to send."""
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
         f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -97,7 +97,7 @@ def test_h01_memory_stays_flat_under_a_huge_chunked_body(database: Database, tmp
 def test_h01_memory_stays_flat_under_trailers_without_end(
     database: Database, tmp_path: Path, piece: bytes
 ) -> None:
-    head = b"POST /v1/agents HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n%s\r\n0\r\nx: "
+    head = b"POST /v1/agents HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n%s\r\n0\r\nx: "
     with started(database, tmp_path) as (service, _):
         before = service.peak_kib()
         for more in (b"", b"Content-Type: application/json\r\nAuthorization: Bearer %b\r\n"):
