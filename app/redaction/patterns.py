@@ -1,0 +1,272 @@
+r"""Built-in patterns: what secrets look like, in members of objects and within text.
+
+Texts are what agents choose, so they are searched by RE2, whose time is bounded by their length whatever they
+hold (https://github.com/google/re2). One search over all patterns says that a text holds nothing, which is
+what most hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+import re2  # type: ignore[import-untyped]  # it comes without types
+
+from app.chain.strict import JsonValue
+
+VERSION: Final = 1
+"""Of the built-in patterns: records name it, beside the version of the tenant's list."""
+
+MARK: Final = "[REDACTED]"
+"""What stands where a secret stood."""
+
+_MARK: Final = MARK.encode()
+
+_ENDINGS: Final = (
+    r"passw(?:or)?d|passphrase|secret(?:[_-]?(?:access[_-]?)?key)?|api[_-]?(?:key|token|secret)"
+    r"|private[_-]?key|access[_-]?key|(?:access|refresh|auth|session|bearer|id)[_-]?token"
+)
+"""Ends of names of members that hold secrets: ``db_password``, ``clientSecret``."""
+
+_WHOLE: Final = r"(?:proxy-)?authorization|(?:set-)?cookie|pwd|token|credentials"
+"""Names that say so as a whole only: ``next_page_token`` is no secret."""
+
+_SPACE: Final = r"(?:\s|\\[bfnrt])"
+"""White space in a text, or as JSON escapes it: hints are looked for in both."""
+
+_SCHEMA_TYPES: Final = ("string", "number", "integer", "object", "array", "boolean", "null")
+_SECRET_NAME: Final = re2.compile(rf"(?is)(?:.*(?:{_ENDINGS})|{_WHOLE})")
+
+Span = tuple[int, int]
+"""Where in a text (UTF-8) something stands that is to be taken out."""
+
+Find = Callable[[bytes, int], Iterator[Span]]
+"""Finds secrets in a text, a given number at most. Raises ``TooManyError``."""
+
+
+class TooManyError(Exception):
+    """A text holds more of what looks like secrets than anybody will look at one by one."""
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """One built-in kind of secret.
+
+    Attributes:
+        name: as it stands in a tenant's list.
+        meaning: what it finds, for people.
+        hint: an RE2 expression; a text in which it is not found holds none.
+        find: the places of all secrets of this kind, in order.
+    """
+
+    name: str
+    meaning: str
+    hint: str
+    find: Find
+
+    def scrub(self, text: bytes, most: int) -> tuple[bytes, int]:
+        """A text without secrets of this kind, and how many were found; the very object when none was.
+
+        With more than ``most`` of them the mark stands for the whole text: looking has its price.
+        """
+        parts: list[bytes] = []
+        done = found = 0
+        try:
+            for start, end in self.find(text, most):
+                found += 1
+                if start >= done and not text.startswith(_MARK, start):
+                    parts += [text[done:start], _MARK]
+                    done = end
+        except TooManyError:
+            return _MARK, most
+        return b"".join([*parts, text[done:]]) if parts else text, found
+
+
+def holds_secret(name: str, value: JsonValue) -> bool:
+    """Whether a member is one that ``secret_members`` takes out: by its name, and not by its value.
+
+    A number called ``token`` counts something, and what describes a member in a JSON Schema is not it.
+    """
+    if not _is_secret_name(name):
+        return False
+    if type(value) is dict:
+        return value.get("type") not in _SCHEMA_TYPES
+    return type(value) not in {int, float} or name.lower() != "token"
+
+
+@lru_cache(maxsize=8_192)
+def _is_secret_name(name: str) -> bool:
+    return _SECRET_NAME.fullmatch(name) is not None
+
+
+# --- members that are spelled out in text -------------------------------------------------------------
+
+_QUOTED: Final = re2.compile(
+    rf"(?i)(?:{_ENDINGS}|(?:^|[^\w-])(?:{_WHOLE}))\\*[\"']\s{{0,8}}:\s{{0,8}}(?:(\\*[\"'])|(-?[0-9][0-9.eE+-]*))".encode()
+)
+_ASSIGNED: Final = re2.compile(
+    rf"(?i)(?:{_ENDINGS}|(?:^|[^\w-])(?:{_WHOLE}))\s{{0,2}}=\s{{0,2}}(?:(\\*[\"'])|([^\s\"'&;,<>\\]+))".encode()
+)
+_HEADER: Final = re2.compile(
+    rb"(?i)(?:^|[^\w-])(?:cookie\s{0,4}:\s{0,4}([^\s=;\"']{1,256}=[^\r\n\"'\\]*)"
+    rb"|authorization\s{0,4}:\s{0,4}(?:bearer|basic|digest|token|negotiate|apikey|key)\s{1,4}"
+    rb"([^\s\"',\\]+)|x-(?:api-key|auth-token|access-token)\s{0,4}:\s{0,4}([^\s\"',\\]+))"
+)
+
+
+def _members(text: bytes, most: int) -> Iterator[Span]:
+    """``"password": "…"`` at any depth of escaping, ``PASSWORD=…`` and header lines."""
+    found: list[Span] = []
+    for expression in (_QUOTED, _ASSIGNED):
+        for match in _bounded(expression.finditer(text), most):
+            opened = match[1]
+            found.append(
+                match.span(2) if opened is None else (match.end(), _closing(text, match.end(), opened))
+            )
+    found += [match.span(match.lastindex or 0) for match in _bounded(_HEADER.finditer(text), most)]
+    return iter(sorted(found))
+
+
+def _closing(text: bytes, start: int, opened: bytes) -> int:
+    """Where the string that ``opened`` began ends: at the quote that no more backslashes stand before."""
+    quote, escapes = opened[-1:], len(opened) - 1
+    at = text.find(quote, start)
+    while at >= 0:
+        first = at
+        while first > start and text[first - 1 : first] == b"\\" and at - first <= escapes:
+            first -= 1
+        if at - first <= escapes:
+            return first
+        at = text.find(quote, at + 1)
+    return len(text)
+
+
+def _bounded(matches: Iterator[re.Match[bytes]], most: int) -> Iterator[re.Match[bytes]]:
+    for number, match in enumerate(matches):
+        if number >= most:
+            raise TooManyError
+        yield match
+
+
+# --- secrets that say what they are ----------------------------------------------------------------------
+
+
+def _all_of(*expressions: str, is_one: Callable[[bytes], bool] | None = None) -> Find:
+    """Finds what the group of one of the expressions matches."""
+    compiled = [re2.compile(expression.encode()) for expression in expressions]
+
+    def find(text: bytes, most: int) -> Iterator[Span]:
+        spans = [match.span(1) for one in compiled for match in _bounded(one.finditer(text), most)]
+        return iter(sorted(span for span in spans if is_one is None or is_one(text[slice(*span)])))
+
+    return find
+
+
+def _is_token(text: bytes) -> bool:
+    """Whether what stands behind Bearer or Basic is more than the next word of a sentence."""
+    return len(text) > 24 or any(char in b"0123456789=" for char in text)
+
+
+def _has_check_digit(text: bytes) -> bool:
+    """Whether the digits in ``text`` have a card number's check digit (ISO/IEC 7812-1, annex B)."""
+    digits = [char - 48 for char in text if 48 <= char < 58]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    return len(set(digits)) > 1 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+_TOKENS: Final = (
+    r"\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{2,}(?:\.[A-Za-z0-9_-]*)?)",
+    r"(trk_[0-9a-f]{32}\.[0-9a-f]{16}\.[A-Za-z0-9_-]{43}(?:\.[0-9a-f]{16})?)",
+    r"(agt_[0-9a-f]{32}\.[A-Za-z0-9_-]{1,64}\.[0-9a-f]{16,128})",
+)
+_CLOUD: Final = (
+    r"\b((?:AKIA|ASIA)[A-Z0-9]{16})\b",
+    r"\b(AIza[A-Za-z0-9_-]{35})",
+    r"\b(ya29\.[A-Za-z0-9_-]{20,})",
+    r"(?i)AccountKey=([A-Za-z0-9+/]{20,}={0,2})",
+    r"(?i)SharedAccessSignature=([^\s;\"']{8,})",
+    r"\b(gh[pousr]_[A-Za-z0-9]{20,})",
+    r"\b(github_pat_[A-Za-z0-9_]{20,})",
+    r"\b(glpat-[A-Za-z0-9_-]{16,})",
+    r"\b((?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})",
+    r"\b((?:[sr]k_(?:live|test)|whsec)_[A-Za-z0-9]{10,})",
+    r"\b(sk-[A-Za-z0-9_-]*[0-9][A-Za-z0-9_-]{16,})",
+    r"\b((?:hf|npm)_[A-Za-z0-9]{30,})",
+    r"\b(pypi-[A-Za-z0-9_-]{30,})",
+    r"\b(SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,})",
+)
+_bearer: Final = _all_of(
+    r"(?i)\bbearer\s{1,4}([^\s\"',;<>\\]+)", r"(?i)\bbasic\s{1,4}([A-Za-z0-9+/]{8,}={0,2})", is_one=_is_token
+)
+_tokens: Final = _all_of(*_TOKENS)
+
+
+def _bearer_tokens(text: bytes, most: int) -> Iterator[Span]:
+    return iter(sorted([*_bearer(text, most), *_tokens(text, most)]))
+
+
+SECRET_MEMBERS: Final = Pattern(
+    "secret_members",
+    "values of members called password, secret, api_key, authorization, cookie, private_key and the like, "
+    "also where they are spelled out in text",
+    rf"(?:{_ENDINGS}|{_WHOLE})(?:\\*[\"']|{_SPACE}{{0,8}}[:=])|x-(?:api-key|auth-token|access-token){_SPACE}{{0,4}}:",
+    _members,
+)
+
+BEARER_TOKENS: Final = Pattern(
+    "bearer_tokens",
+    "tokens behind the words Bearer and Basic, JSON web tokens, and the keys of this service",
+    rf"(?:bearer|basic){_SPACE}|eyJ[A-Za-z0-9_-]{{8}}|trk_[0-9a-f]{{32}}|agt_[0-9a-f]{{32}}",
+    _bearer_tokens,
+)
+
+CLOUD_KEYS: Final = Pattern(
+    "cloud_keys",
+    "keys of AWS, Google, Azure, GitHub, GitLab, Slack, Stripe, OpenAI, Anthropic, Hugging Face, npm, PyPI "
+    "and SendGrid by their prefixes",
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20}|AccountKey=|SharedAccessSignature="
+    r"|gh[pousr]_[A-Za-z0-9]{20}|github_pat_|glpat-|(?:xox[abeoprs]|xapp)-|[sr]k_(?:live|test)_|whsec_"
+    r"|sk-[A-Za-z0-9_-]{16}|(?:hf|npm)_[A-Za-z0-9]{30}|pypi-[A-Za-z0-9_-]{30}|SG\.[A-Za-z0-9_-]{16}",
+    _all_of(*_CLOUD),
+)
+
+PRIVATE_KEYS: Final = Pattern(
+    "private_keys",
+    "private keys in PEM form, whole or cut off",
+    "PRIVATE KEY",
+    _all_of(
+        r"(?s)(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{1,60}-----|$))"
+    ),
+)
+
+URL_PASSWORDS: Final = Pattern(
+    "url_passwords",
+    "passwords in URLs such as postgresql://user:password@host",
+    r"://[^\s/:@\"'<>]{0,256}:[^\s/@\"'<>]+@",
+    _all_of(r"://[^\s/:@\"'<>]{0,256}:([^\s/@\"'<>]+)@"),
+)
+
+CARD_NUMBERS: Final = Pattern(
+    "card_numbers",
+    "card numbers: 13 to 19 digits, also with spaces or hyphens, with a card's check digit",
+    r"[0-9](?:[ -]?[0-9]){12}",
+    _all_of(r"(?:^|[^\w.])([0-9](?:[ -]?[0-9]){12,18})\b", is_one=_has_check_digit),
+)
+
+BUILT_IN: Final = {
+    pattern.name: pattern
+    for pattern in (SECRET_MEMBERS, BEARER_TOKENS, CLOUD_KEYS, PRIVATE_KEYS, URL_PASSWORDS, CARD_NUMBERS)
+}
+"""All of them by name, in the order in which a text is scrubbed."""
+
+
+def gate(patterns: list[Pattern]) -> Callable[[bytes], object] | None:
+    """One search for several patterns: None for a text (UTF-8) that holds nothing for any of them."""
+    if not patterns:
+        return None
+    search: Callable[[bytes], object] = re2.compile(
+        f"(?i){'|'.join(pattern.hint for pattern in patterns)}".encode()
+    ).search
+    return search
