@@ -58,6 +58,13 @@ class Action(msgspec.Struct, frozen=True):
     """Name of the key that claimed it, to carry it out."""
     asked_us: int = 0
     """Time of its request's record, µs since the epoch."""
+    redacted: JsonObject | None = None
+    """What was taken out of the request before it was recorded."""
+
+    @property
+    def sealed(self) -> str | None:
+        """Digest of the input as it was asked, when something was taken out of it."""
+        return None if self.redacted is None else sealed_input(self.redacted)
 
     def to_json(self) -> JsonObject:
         """``{action_id, tool, input, cost, status, outcome}``, and what else is known of it."""
@@ -79,7 +86,14 @@ class Action(msgspec.Struct, frozen=True):
                 body[name] = known
         if self.reason is not None:
             body["reason"] = self.reason
+        if self.redacted is not None:
+            body["redacted"] = self.redacted
         return body
+
+
+def sealed_input(redacted: JsonObject) -> str | None:
+    """The digest of the input as it was asked, which a request's record has instead of what was taken out."""
+    return optional_text(redacted, "input")
 
 
 _MAY_BECOME: dict[str, tuple[frozenset[ActionStatus], ActionStatus]] = {
@@ -149,6 +163,7 @@ def _requested(record: VerifiedRecord) -> Action:
         thought_process=optional_text(payload, "thought_process"),
         requested_with=optional_text(payload, "requested_with"),
         asked_us=record.timestamp_us,
+        redacted=None if payload.get("redacted") is None else as_object(payload["redacted"], "redacted"),
     )
 
 

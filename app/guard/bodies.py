@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from app.chain.strict import JsonValue
+from app.chain.strict import JsonObject, JsonValue
 from app.errors import BadRequestError
 from app.guard.fields import (
     MAX_NAME_CHARS,
@@ -73,6 +73,8 @@ class Ask(msgspec.Struct, frozen=True):
     session_id: UUID | None = None
     parent_id: UUID | None = None
     thought_process: str | None = None
+    redacted: JsonObject | None = None
+    """What was taken out of it before anybody decides; no member of a body."""
 
     @classmethod
     def parse(cls, value: JsonValue) -> Ask:
@@ -122,6 +124,11 @@ class Claim(msgspec.Struct, frozen=True):
 
     tool: str
     input: JsonValue = None
+    sealed: str | None = None
+    """Digest of the input, 64 hex, that tells nobody what it is; no member of a body."""
+
+    is_secret: bool = False
+    """Whether the input holds what is taken out of records; no member of a body."""
 
     @classmethod
     def parse(cls, value: JsonValue) -> Claim:

@@ -46,7 +46,7 @@ def claim(
             "action_id": action.action_id,
             "by": actor,
             "by_key": key,
-            "digest": claim_digest(action.tool, action.input),
+            "digest": claim_digest(action.tool, action.input, action.sealed),
         }
         return Act(drafts=(scene.draft(kinds.ACTION_CLAIMED, claimed),), answer=Claimed(action.action_id))
     if len(inside_window(state.refused_claims, scene.now_us, CLAIM_WINDOW_US)) >= MAX_REFUSED:
@@ -61,9 +61,12 @@ def claim(
     )
 
 
-def claim_digest(tool: str, value: JsonValue) -> str:
-    """Identity of what is carried out: SHA-256 (hex) of the canonical ``{"input", "tool"}``."""
-    done: JsonObject = {"tool": tool, "input": value}
+def claim_digest(tool: str, value: JsonValue, sealed: str | None = None) -> str:
+    """Identity of what is carried out: SHA-256 (hex) of the canonical ``{"input", "tool"}``.
+
+    Where something is taken out of the input, it is that of ``{"sealed", "tool"}``.
+    """
+    done: JsonObject = {"tool": tool, "input": value} if sealed is None else {"tool": tool, "sealed": sealed}
     return hashlib.sha256(canonical(done).encode()).hexdigest()
 
 
@@ -94,7 +97,15 @@ def _spent_to_the_last(state: GuardState, scar_limit: int) -> bool:
 
 def _mismatch(action: Action, body: Claim) -> JsonObject | None:
     """Both digests and neither input: one is on record, the other is not the chain's to keep (case G01)."""
-    allowed, claimed = claim_digest(action.tool, action.input), claim_digest(body.tool, body.input)
-    if allowed == claimed:
+    if action.sealed is None:
+        same = claim_digest(action.tool, action.input) == claim_digest(body.tool, body.input)
+    else:
+        same = (action.tool, action.sealed) == (body.tool, body.sealed)
+    if same:
         return None
-    return {"code": "claim_mismatch", "allowed": allowed, "claimed": claimed}
+    hidden = action.sealed is not None or body.is_secret
+    return {
+        "code": "claim_mismatch",
+        "allowed": claim_digest(action.tool, action.input, action.sealed),
+        "claimed": claim_digest(body.tool, body.input, body.sealed if hidden else None),
+    }

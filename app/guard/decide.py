@@ -280,6 +280,7 @@ def _action_of(state: GuardState, policy: Policy, ask: Ask) -> Action:
         session_id=ask.session_id,
         parent_id=ask.parent_id,
         thought_process=ask.thought_process,
+        redacted=ask.redacted,
     )
 
 
@@ -331,7 +332,7 @@ def _same_pending(scene: drafts.Scene, action: Action) -> str | None:
     """The pending action that asks exactly this and whose time is not over."""
     if not scene.state.pending:
         return None
-    digest = ask_digest(action.tool, action.input, action.cost)
+    digest = ask_digest(action.tool, action.input, action.cost, action.sealed)
     same = (key for key, pending in scene.state.pending.items() if pending.digest == digest)
     is_over = _is_over(scene.state, scene.now_us)
     return next((key for key in same if not is_over(scene.state.pending[key])), None)
@@ -343,7 +344,7 @@ def _pending(state: GuardState, action: Action) -> Pending:
     if pending is None:
         raise InvalidStateError(action.action_id, action.status)
     # Approve one thing, execute another (case G01): the rows must say what the fold holds.
-    if ask_digest(action.tool, action.input, action.cost) != pending.digest:
+    if ask_digest(action.tool, action.input, action.cost, action.sealed) != pending.digest:
         raise MirrorError(f"{action.action_id} is not what the chain holds pending", seq=pending.seq)
     return pending
 

@@ -92,6 +92,8 @@ def requested(scene: Scene, action: Action) -> Draft:
         **_asked_with(scene),
         **_origin(action),
     }
+    if action.redacted is not None:
+        payload["redacted"] = action.redacted
     return scene.draft(kinds.ACTION_REQUESTED, payload)
 
 
@@ -103,6 +105,8 @@ def held(scene: Scene, action_id: str) -> Draft:
 def joined(scene: Scene, action: Action, pending_id: str) -> Draft:
     """``approval_required`` of an ask that joins the pending action ``pending_id``."""
     payload: JsonObject = {"action_id": pending_id, "joined": True, **_asked_with(scene), **_origin(action)}
+    if action.redacted is not None:
+        payload["redacted"] = action.redacted
     return scene.draft(kinds.APPROVAL_REQUIRED, payload)
 
 

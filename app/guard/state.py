@@ -22,8 +22,8 @@ from app.chain.canonical import canonical
 from app.chain.record import GENESIS, KEY_ROTATED, ZERO_HASH, Head, VerifiedRecord
 from app.chain.strict import JsonObject, JsonValue
 from app.errors import FormatError, InvalidPolicyError, LinkError, OrderError, UnknownKindError
-from app.guard.action import Action, fold_action
-from app.guard.fields import MAX_TOOL_CHARS, FieldError, integer, one_of, optional_text, text
+from app.guard.action import Action, fold_action, sealed_input
+from app.guard.fields import MAX_TOOL_CHARS, FieldError, as_object, integer, one_of, optional_text, text
 from app.guard.kinds import (
     ACTION_ALLOWED,
     ACTION_CLAIMED,
@@ -107,6 +107,7 @@ class Requested(msgspec.Struct, frozen=True):
     tool: str
     cost: int
     input: JsonValue
+    sealed: str | None
     size: int
     key: str | None
     actor: str
@@ -204,13 +205,17 @@ def fold(records: Iterable[VerifiedRecord], state: GuardState = EMPTY) -> GuardS
     return state
 
 
-def ask_digest(tool: str, value: JsonValue, cost: int) -> str:
+def ask_digest(tool: str, value: JsonValue, cost: int, sealed: str | None = None) -> str:
     """Identity of what is asked: SHA-256 (hex) of the canonical ``{"cost", "input", "tool"}``.
+
+    Where something was taken out of the input, ``sealed`` stands for it: what differs in a secret differs.
 
     ``cost`` is the one that would be charged, so that 1.0 and 1 in the input are the same request, and
     another price is another one (case G10).
     """
     asked: JsonObject = {"tool": tool, "input": value, "cost": cost}
+    if sealed is not None:
+        asked["sealed"] = sealed
     return hashlib.sha256(canonical(asked).encode()).hexdigest()
 
 
@@ -267,12 +272,18 @@ def _action_requested(state: GuardState, record: VerifiedRecord) -> GuardState:
         tool=text(payload, "tool", low=1, high=MAX_TOOL_CHARS),
         cost=integer(payload, "cost"),
         input=payload.get("input"),
+        sealed=_sealed(payload),
         size=len(record.text),
         key=optional_text(payload, "requested_with"),
         actor=record.actor,
         asked_us=record.timestamp_us,
     )
     return replace(state, action_count=state.action_count + 1, requested=requested, head=record.head)
+
+
+def _sealed(payload: JsonObject) -> str | None:
+    redacted = payload.get("redacted")
+    return None if redacted is None else sealed_input(as_object(redacted, "redacted"))
 
 
 def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
@@ -290,7 +301,7 @@ def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
         hash=asked.hash,
         tool=asked.tool,
         cost=asked.cost,
-        digest=ask_digest(asked.tool, asked.input, asked.cost),
+        digest=ask_digest(asked.tool, asked.input, asked.cost, asked.sealed),
         size=asked.size,
         keys=_with_key((), asked.key),
         unkeyed=asked.actor if asked.key is None else None,

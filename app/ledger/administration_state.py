@@ -23,6 +23,7 @@ from app.guard.fields import FieldError, as_object, flag, optional_text, text
 from app.guard.kinds import ADMIN
 from app.ledger.mirror import from_microseconds, to_microseconds
 from app.principal import Role
+from app.redaction import DEFAULT_RULES, RuleList
 
 KEYS_KEPT: Final = 20_000
 """Keys in force that are kept before those that expired are dropped: twice what a tenant may have."""
@@ -96,11 +97,13 @@ class TenantStanding(msgspec.Struct, frozen=True):
             that expired are left out.
         names: what those of them are called, case folded, whose name is the actor of what they do.
         suspended: as the last record of it says.
+        redaction: what is taken out of what is written for it.
     """
 
     keys: dict[str, int | None] = {}
     names: dict[str, str] = {}
     suspended: bool = False
+    redaction: RuleList = DEFAULT_RULES
 
     def is_called(self, name: str, now_us: int) -> bool:
         """Whether a key in force is the actor of this name, in whatever case."""
@@ -137,6 +140,8 @@ def stand(standing: TenantStanding, record: VerifiedRecord) -> TenantStanding:
         return replace(standing, keys=keys, names=names)
     if act in {"tenant_suspended", "tenant_resumed"}:
         return replace(standing, suspended=act == "tenant_suspended")
+    if act == "redaction_set":
+        return replace(standing, redaction=_read(_rules, record))
     return standing
 
 
@@ -239,6 +244,11 @@ _STEPS: Final[dict[str | None, Callable[[AdministrationState, JsonObject, Told],
 def _act(record: VerifiedRecord) -> str | None:
     """Which act a record tells of; None for none."""
     return _read(lambda payload: optional_text(payload, "act"), record) if record.kind == ADMIN else None
+
+
+def _rules(payload: JsonObject) -> RuleList:
+    rules = as_object(payload.get("rules"), "rules")
+    return RuleList.recorded(rules)
 
 
 def _key(payload: JsonObject) -> ToldKey:

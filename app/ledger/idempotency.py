@@ -29,10 +29,19 @@ MEMBER = "idempotency"
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Identity of one request: ``key`` and ``request`` are SHA-256 digests, 64 lowercase hex."""
+    """Identity of one request: ``key`` and ``request`` are digests, 64 lowercase hex.
+
+    ``also`` is the other form under which the same request may be on record, see ``redacting.sealed_stamp``.
+    """
 
     key: str
     request: str
+    also: str | None = None
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """The forms under which this request may be on record."""
+        return (self.request,) if self.also is None else (self.request, self.also)
 
 
 def stamp(endpoint: str, idempotency_key: str, canonical_body: str) -> Stamp:
@@ -115,7 +124,7 @@ def act_length(first: VerifiedRecord, mark: Stamp) -> int:
     member = first.payload.get(MEMBER)
     if not isinstance(member, dict):
         raise FormatError("the record carries no idempotency stamp", seq=first.seq)
-    if member.get("request") != mark.request:
+    if member.get("request") not in mark.requests:
         raise IdempotencyConflictError
     length = member.get("records")
     if not isinstance(length, int) or length < 1:

@@ -38,6 +38,14 @@ from app.ledger.on_record import SpanReader
 from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
+from app.ledger.redacting import (
+    Redacting,
+    noted,
+    redacted_ask,
+    redacted_texts,
+    sealed_claim,
+    sealed_stamp,
+)
 from app.ledger.replay import Done, recall
 from app.ledger.sealing import sealed
 from app.ledger.sessions import Sessions
@@ -59,6 +67,7 @@ if TYPE_CHECKING:
     from app.ledger.post import Entry, Receipt
     from app.ledger.sessions import NodeCursor, SessionQuery
     from app.principal import Grant, Principal
+    from app.redaction import Redactor
     from app.trace.otlp.nesting import End
     from app.trace.span_key import SpanKey
     from db.pool import Pool
@@ -84,6 +93,7 @@ class Ledger:
         self._committer = Committer(pool, meter=self.meter)
         self._chains = Chains(pool, capacity=chains)
         self._standings = Standings(pool, self._chains, self._keystore)
+        self._redacting = Redacting(self._standings, master_key)
         self._actor = Actor(pool, self._committer, self._keystore, self._standings, clock, meter=self.meter)
         mint = Mint(master_key)
         self._key_ring = KeyRing(pool, mint, clock, self._standings)
@@ -99,7 +109,9 @@ class Ledger:
         )
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore)
-        self._poster = Poster(pool, self._committer, self._standings, self._actor, clock)
+        self._poster = Poster(
+            pool, self._committer, self._standings, actor=self._actor, redacting=self._redacting, clock=clock
+        )
 
     @classmethod
     async def open(
@@ -241,6 +253,9 @@ class Ledger:
     async def request(self, grant: Grant, ask: Ask, stamp: Stamp | None = None) -> Decision:
         """Asks the guard whether the agent may do this, and records the question and the answer."""
         chain = await self._chain(grant)
+        redactor = await self._redacting.of(grant.tenant_id)
+        ask = redacted_ask(redactor, ask)
+        stamp = sealed_stamp(redactor, stamp, redacted=ask.redacted is not None)
 
         async def on(state: GuardState, now_us: int) -> Act:
             return decide.request(
@@ -288,9 +303,12 @@ class Ledger:
             ForbiddenError: it was asked for with the same key.
         """
         chain = await self._chain(grant)
+        redactor = await self._redacting.of(grant.tenant_id)
+        body, note = redacted_texts(redactor, body, "approver", "note")
+        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
-            return decide.approve(
+            act = decide.approve(
                 state,
                 action,
                 approver=body.approver,
@@ -301,6 +319,7 @@ class Ledger:
                 key=grant.key,
                 now_us=now_us,
             )
+            return noted(act, note)
 
         return _decision(await self._act_on(chain, action_id, on, stamp))
 
@@ -309,9 +328,12 @@ class Ledger:
     ) -> Decision:
         """Refuses a held action, with a scar for having asked when the operator says so."""
         chain = await self._chain(grant)
+        redactor = await self._redacting.of(grant.tenant_id)
+        body, note = redacted_texts(redactor, body, "approver", "reason")
+        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
-            return decide.reject(
+            act = decide.reject(
                 state,
                 action,
                 approver=body.approver,
@@ -322,6 +344,7 @@ class Ledger:
                 key=grant.key,
                 now_us=now_us,
             )
+            return noted(act, note)
 
         return _decision(await self._act_on(chain, action_id, on, stamp))
 
@@ -335,6 +358,9 @@ class Ledger:
             TooManyRequestsError: too many claims were refused a moment ago; nothing is recorded.
         """
         chain = await self._chain(grant)
+        redactor = await self._redacting.of(grant.tenant_id)
+        body = sealed_claim(redactor, body)
+        stamp = sealed_stamp(redactor, stamp, redacted=body.is_secret)
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
             return claim(
@@ -357,9 +383,12 @@ class Ledger:
     ) -> JsonObject:
         """Records how an allowed action went. Returns the agent's status after it."""
         chain = await self._chain(grant)
+        redactor = await self._redacting.of(grant.tenant_id)
+        body, note = redacted_texts(redactor, body, "detail")
+        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
-            return decide.report(
+            act = decide.report(
                 state,
                 action,
                 status=body.status,
@@ -368,6 +397,7 @@ class Ledger:
                 actor=grant.actor,
                 now_us=now_us,
             )
+            return noted(act, note)
 
         done = await self._act_on(chain, action_id, on, stamp)
         return await status_of(self._pool, chain, done.state)
@@ -375,15 +405,19 @@ class Ledger:
     async def scar(self, grant: Grant, body: bodies.AddScar, stamp: Stamp | None = None) -> JsonObject:
         """Marks the agent for what a person or a monitor saw. Returns its status."""
         chain = await self._chain(grant)
+        redactor = await self._redacting.of(grant.tenant_id)
+        body, note = redacted_texts(redactor, body, "reason")
+        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
 
         async def on(state: GuardState, _now_us: int) -> Act:
-            return decide.scar(
+            act = decide.scar(
                 state,
                 severity=body.severity,
                 reason=body.reason,
                 action_id=body.action_id,
                 actor=grant.actor,
             )
+            return noted(act, note)
 
         done = await self._actor.act(chain, on, stamp)
         return await status_of(self._pool, chain, done.state)
@@ -391,9 +425,13 @@ class Ledger:
     async def terminate(self, grant: Grant, body: bodies.Terminate, stamp: Stamp | None = None) -> JsonObject:
         """The kill switch: permanent. Returns the agent's status."""
         chain = await self._chain(grant)
+        redactor = await self._redacting.of(grant.tenant_id)
+        body, note = redacted_texts(redactor, body, "reason", "by")
+        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
 
         async def on(state: GuardState, _now_us: int) -> Act:
-            return decide.terminate(state, reason=body.reason, by=body.by, actor=grant.actor)
+            act = decide.terminate(state, reason=body.reason, by=body.by, actor=grant.actor)
+            return noted(act, note)
 
         done = await self._actor.act(chain, on, stamp)
         return await status_of(self._pool, chain, done.state)
@@ -416,6 +454,10 @@ class Ledger:
             UnavailableError: the database is away or too busy; post the same again.
         """
         return await self._poster.post(await self._chain(grant), entries, whole=whole, keyed=keyed)
+
+    async def redactor(self, grant: Grant) -> Redactor:
+        """What takes secrets out of what is written for the grant's tenant."""
+        return await self._redacting.of(grant.tenant_id)
 
     async def spans_on_record(self, grant: Grant, keys: Collection[SpanKey]) -> dict[SpanKey, Held]:
         """Those of the spans that the agent's chain holds, each with its record and the hash of its content.

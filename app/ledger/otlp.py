@@ -26,6 +26,7 @@ from app.ledger.post import (
     Receipt,
     SpansOnRecordError,
 )
+from app.ledger.redacting import redacted_node
 from app.principal import PERMISSIONS, Grant, Permission, Principal, grant
 from app.trace.otlp.fragments import (
     AgentSpans,
@@ -169,8 +170,11 @@ class _Recording:
             missing = len(known) - len(found)
             raise UnavailableError(f"{missing} spans are on record and cannot be read yet; try again")
         again = [item for fragment in fragments for item in fragment.nodes if item.key in found]
+        redactor = await self._ledger.redactor(self._grant)
         # Hashing what may be many megabytes lets the event loop work meanwhile.
-        hashes = await asyncio.to_thread(lambda: [content_hash(item.node.value) for item in again])
+        hashes = await asyncio.to_thread(
+            lambda: [content_hash(redacted_node(redactor, item.node.value)) for item in again]
+        )
         for item, content in zip(again, hashes, strict=True):
             self._settle(item, found[item.key], content)
         rests = (fragment.without(frozenset(found)) for fragment in fragments)

@@ -37,6 +37,8 @@ from app.ledger.idempotency import MEMBER, Keyed, Stamp, act_length, stamped
 from app.ledger.mirror import row_of
 from app.ledger.read import verified_row
 from app.ledger.rebuild import QUICK_CHARS, catch_up
+from app.ledger.redacting import MEMBER as REDACTED
+from app.ledger.redacting import redacted_draft, sealed_stamp
 from app.ledger.sealing import sealed
 from app.trace.node import is_uuid
 from app.trace.span_key import SpanKey
@@ -55,8 +57,10 @@ if TYPE_CHECKING:
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
     from app.ledger.keystore import TenantKeys
+    from app.ledger.redacting import Redacting
     from app.ledger.signers import SourceSigner
     from app.ledger.standings import Standings
+    from app.redaction import Redactor
     from db.pool import Pool
 
 __all__ = ["Entry", "Poster", "Receipt", "SpanKey", "SpansOnRecordError"]
@@ -133,7 +137,7 @@ class _Item:
         except BadRequestError as error:
             self.result = error
 
-    def mark(self, mark: Stamp) -> None:
+    def mark(self, mark: Stamp | None) -> None:
         self.entry = msgspec.structs.replace(self.entry, mark=mark)
         self.draft = stamped([self.draft], mark)[0]
 
@@ -188,11 +192,19 @@ class Poster:
     """Appends posted entries: the page on which the post flow can be read."""
 
     def __init__(
-        self, pool: Pool, committer: Committer, standings: Standings, actor: Actor, clock: Clock
+        self,
+        pool: Pool,
+        committer: Committer,
+        standings: Standings,
+        *,
+        actor: Actor,
+        redacting: Redacting,
+        clock: Clock,
     ) -> None:
         self._pool = pool
         self._committer = committer
         self._standings = standings
+        self._redacting = redacting
         self._actor = actor
         self._clock = clock
         self._queues: dict[Chain, deque[_Post]] = {}
@@ -213,12 +225,14 @@ class Poster:
         """
         if self._waiting >= MAX_WAITING:
             raise UnavailableError("too many posts wait for the database; try again")
-        items = [_Item(entry, chain.id.log_uuid) for entry in entries]
+        redactor = await self._redacting.of(chain.id.tenant_id)
+        items = await self._items(redactor, entries, chain.id.log_uuid)
         sound = [item for item in items if item.result is None]
         if keyed is not None:
             marks = keyed.stamps([item.result is None for item in items])
+            is_redacted = any(REDACTED in item.draft.payload for item in items)
             for item, mark in zip(sound, marks, strict=True):
-                item.mark(mark)
+                item.mark(sealed_stamp(redactor, mark, redacted=is_redacted))
         _put_together(items if whole else sound if keyed is not None else ())
         post = _Post(items)
         self._enqueue(chain, post)
@@ -228,6 +242,16 @@ class Poster:
         finally:
             self._waiting -= 1
         return list(_results(post.items))
+
+    async def _items(self, redactor: Redactor, entries: Sequence[Entry], log_uuid: UUID) -> list[_Item]:
+        """The entries without secrets; looking through much text lets the event loop work meanwhile."""
+
+        def items() -> list[_Item]:
+            return [_Item(_redacted(redactor, entry), log_uuid) for entry in entries]
+
+        if sum(len(entry.draft.payload_text or "") for entry in entries) > QUICK_CHARS:
+            return await asyncio.to_thread(items)
+        return items()
 
     async def close(self) -> None:
         """Waits until all that was accepted is settled."""
@@ -345,6 +369,14 @@ class Poster:
         for item in items:
             if found := tuple(key for key in item.entry.spans if key in known):
                 item.result = SpansOnRecordError(found)
+
+
+def _redacted(redactor: Redactor, entry: Entry) -> Entry:
+    draft = redacted_draft(redactor, entry.draft)
+    if draft is entry.draft and entry.mark is None:
+        return entry
+    mark = sealed_stamp(redactor, entry.mark, redacted=draft is not entry.draft)
+    return msgspec.structs.replace(entry, draft=draft, mark=mark)
 
 
 def _ready(entry: Entry, log_uuid: UUID) -> Draft:

@@ -101,7 +101,13 @@ class Redactor:
             at: where it stands in the record's payload, a JSON pointer.
             found: what was taken out is added here.
         """
-        if self._off or (not self._start and self._is_clean(msgspec.json.encode(value))):
+        if self._off:
+            return value
+        try:
+            raw = msgspec.json.encode(value)
+        except (TypeError, ValueError, RecursionError):
+            return value  # no JSON: no record can hold it
+        if not self._start and self._is_clean(raw):
             return value
         return self._walk(value, self._start, at, found)
 

@@ -8,6 +8,7 @@ import msgspec
 
 from app.chain.strict import JsonObject, JsonValue
 from app.errors import InvalidMemberError
+from app.guard.fields import FieldError, integer
 from app.redaction.paths import compile_paths
 from app.redaction.patterns import BUILT_IN
 
@@ -49,6 +50,20 @@ class RuleList(msgspec.Struct, frozen=True):
             except ValueError as error:
                 raise InvalidMemberError(f"paths[{index}]", str(error)) from error
         return cls(version, tuple(name for name in BUILT_IN if name in patterns), tuple(dict.fromkeys(paths)))
+
+    @classmethod
+    def recorded(cls, value: JsonObject) -> RuleList:
+        """Reads what ``to_json`` wrote; patterns of a later version are left out.
+
+        Raises:
+            FieldError: names the member.
+        """
+        version = integer(value, "version")
+        try:
+            known = [name for name in _texts(value, "patterns", MAX_PATHS) if name in BUILT_IN]
+            return cls.parse({"patterns": [*known], "paths": value.get("paths")}, version)
+        except InvalidMemberError as error:
+            raise FieldError("rules", str(error)) from error
 
     def to_json(self) -> JsonObject:
         """``{version, patterns, paths}``."""

@@ -27,7 +27,7 @@ MAX_NODES = 10_000
 MAX_NAME_CHARS = 1_024
 """Longest name of a node, in characters."""
 
-RESERVED_MEMBERS = frozenset({"idempotency"})
+RESERVED_MEMBERS = frozenset({"idempotency", "redacted"})
 """Members of a payload that the service itself writes."""
 
 _NODE_TYPE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -61,7 +61,8 @@ class Fragment(msgspec.Struct, frozen=True):
             raise InvalidMemberError("trace", "must be an object")
         reserved = next((name for name in RESERVED_MEMBERS if name in value), None)
         if reserved is not None:
-            raise InvalidMemberError(reserved, "is the service's own; send the header Idempotency-Key")
+            instead = "; send the header Idempotency-Key" if reserved == "idempotency" else ""
+            raise InvalidMemberError(reserved, f"is the service's own{instead}")
         session_id = value.get("session_id")
         if not is_uuid(session_id):
             raise InvalidMemberError("session_id", _unless_missing(value, "session_id", _A_UUID))
