@@ -195,8 +195,8 @@ class Redactor:
             scrubbed = found.scrub(pattern, raw)
             if scrubbed != raw:
                 found.add(at, pattern.name)
-                raw = scrubbed
-        return raw.decode()
+                raw, text = scrubbed, scrubbed.decode()
+        return text
 
 
 def _taken(value: JsonValue, path: str, rule: str, found: Findings) -> JsonValue:
