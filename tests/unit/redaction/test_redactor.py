@@ -217,7 +217,8 @@ def test_a_seal_tells_values_apart_for_who_has_its_secret_alone() -> None:
 PIECES = st.sampled_from(
     ["password", "_", "-", "api", "key", "token", '"', "'", "\\", ":", "=", " ", "\n", "\t", "a", "1",
      "Bearer ", "eyJhbGciOi", ".", "://u:p@h", "ghp_", "A1" * 20, "cookie", "authorization", "basic",
-     "x-api-key", "-----BEGIN PRIVATE KEY-----", "4111111111111111", "é", "\u2028", "/", "@", ";", "AKIA" + "A" * 16]
+     "x-api-key", "-----BEGIN PRIVATE KEY-----", "4111111111111111", "é", "\u2028", "/", "@", ";",
+     "AKIA" + "A" * 16]
 )  # fmt: skip
 TEXTS = st.lists(PIECES, max_size=12).map("".join)
 VALUES = st.recursive(
