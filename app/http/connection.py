@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from app.errors import BadRequestError
 from app.http.edge import COMMON_HEADERS, LINGER_BYTES, LINGER_SECS
 from app.http.hosts import name_in
+from app.http.peer import NOBODY
 from app.http.problems import MEDIA_TYPE, problem_of
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -264,7 +265,8 @@ class Connection(HttpToolsProtocol):
     def _problem(self, reason: str) -> bytes:
         request_id = secrets.token_hex(16)
         problem = problem_of(BadRequestError(reason), request_id)
-        _log.info("refused: %s", reason, extra={"fields": {"request_id": request_id}})
+        peer = self.client[0] if self.client else NOBODY
+        _log.info("refused: %s", reason, extra={"fields": {"request_id": request_id, "peer": peer}})
         headers = [
             *self.server_state.default_headers,
             (b"content-type", MEDIA_TYPE.encode()),

@@ -13,7 +13,7 @@ import pytest
 from app import telemetry
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running
-from tests.integration.http.wire import request
+from tests.integration.http.wire import converse, request
 
 
 @pytest.fixture
@@ -100,3 +100,10 @@ def test_h19_a_token_in_a_path_that_no_route_knows_is_not_told(
     written = lines.getvalue()
     for token in (agent.token.rpartition(".")[2], service.operator_token, "abcdef"):
         assert token not in written
+
+
+def test_h21_bytes_that_are_no_request_are_told_with_their_peer(service: Running, lines: io.StringIO) -> None:
+    assert converse(service.port, b"GET / HTTP/1.1\r\nX: \x85\x1b[2J\xe2\x80\xa8\r\n\r\n")[0].status == 400
+    [told] = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert told["message"].startswith("refused: ")
+    assert told["peer"] == "127.0.0.1"
