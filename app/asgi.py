@@ -17,6 +17,7 @@ from app.http.exchange import Services
 from app.http.hosts import served_at
 from app.http.metrics import registry_of
 from app.http.openapi import openapi_config
+from app.http.options import options_of
 from app.http.problems import respond
 from app.http.routes import ROUTES
 from app.ledger import Ledger
@@ -64,7 +65,7 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
 def _routes(lifespan: Callable[[Litestar], AbstractAsyncContextManager[None]]) -> Litestar:
     require_permissions(ROUTES)
     return Litestar(
-        ROUTES,
+        [*options_of(ROUTES), *ROUTES],
         exception_handlers={Exception: respond},
         lifespan=[lifespan],
         openapi_config=openapi_config(),

@@ -29,6 +29,9 @@ _OPERATOR_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{32,400}=*")
 _MASTER_KEY = re.compile(r"[0-9a-fA-F]{64}")
 _BIND = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})")
 _HOST = re.compile(r"\*|(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
+_ORIGIN = re.compile(
+    r"(?:http(?!.*:80$)|https(?!.*:443$))://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?"
+)
 _LEVELS = ("debug", "info", "warning", "error")
 _FORMATS = ("text", "json")
 _POOLERS = ("none", "transaction")
@@ -108,6 +111,17 @@ def _hosts(value: str) -> tuple[str, ...]:
             "must be names without ports, commas between them, such as trails.example.com,[2001:db8::1]"
         )
     return names
+
+
+def _origins(value: str) -> tuple[str, ...]:
+    origins = tuple(entry.strip() for entry in value.split(","))
+    if not all(_ORIGIN.fullmatch(origin) for origin in origins):
+        raise ValueError(
+            "must be whole origins as browsers write them, commas between them: "
+            "https://console.example.com,http://localhost:5173, in lower case, without path, wildcard or the "
+            "scheme's own port"
+        )
+    return origins
 
 
 def _operator_token(value: str) -> str:
@@ -228,6 +242,13 @@ SETTINGS: tuple[Setting, ...] = (
         _hosts,
     ),
     Setting(
+        "TRAILS_CORS_ORIGINS",
+        "cors_origins",
+        "",
+        "Origins whose pages may call the API, such as https://console.example.com; unset: none.",
+        _origins,
+    ),
+    Setting(
         "TRAILS_TRUSTED_PROXIES",
         "trusted_proxies",
         "",
@@ -272,6 +293,7 @@ class Settings(msgspec.Struct, frozen=True):
     rate_per_key: int = 0
     failures_per_peer: int = 10
     allowed_hosts: tuple[str, ...] | None = None
+    cors_origins: tuple[str, ...] | None = None
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
     log_level: str = "info"
     log_format: str = "text"

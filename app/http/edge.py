@@ -20,6 +20,7 @@ from litestar.types import ASGIApp, HTTPScope, LifeSpanScope, Message, Receive, 
 
 from app.http.auth import prepare
 from app.http.bodies import take_leave
+from app.http.cors import Cors
 from app.http.exchange import Exchange, Services, attach, headers
 from app.http.hosts import ANY, Hosts
 from app.http.peer import peer_of
@@ -45,6 +46,8 @@ class Edge:
         self.app = app
         self.services = services
         self._hosts = Hosts(services.settings.allowed_hosts or (ANY,))
+        origins = services.settings.cors_origins
+        self._cors = None if origins is None else Cors(origins)
 
     async def __call__(self, scope: Scope | LifeSpanScope, receive: Any, send: Any) -> None:  # noqa: ANN401
         """Serves one connection; receive and send are those of its type."""
@@ -62,7 +65,7 @@ class Edge:
         attach(scope, exchange)
         traffic = self.services.traffic
         traffic.in_flight += 1
-        reply = _Reply(scope, exchange, receive, send)
+        reply = _Reply(scope, exchange, receive, send, self._cors)
         try:
             self._hosts.check(scope)
             check_path(scope.get("raw_path") or scope["path"].encode())
@@ -85,13 +88,16 @@ class Edge:
 class _Reply:
     """Sends the answer: adds the common headers and lingers when the request's body was not read."""
 
-    __slots__ = ("_exchange", "_linger", "_receive", "_scope", "_send", "status")
+    __slots__ = ("_cors", "_exchange", "_linger", "_receive", "_scope", "_send", "status")
 
-    def __init__(self, scope: Scope, exchange: Exchange, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, scope: HTTPScope, exchange: Exchange, receive: Receive, send: Send, cors: Cors | None
+    ) -> None:
         self._scope = scope
         self._exchange = exchange
         self._receive = receive
         self._send = send
+        self._cors = cors
         self._linger = False
         self.status = 0
 
@@ -109,6 +115,8 @@ class _Reply:
     def _headers(self, own: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         names = {name for name, _ in own}
         own.extend(header for header in COMMON_HEADERS if header[0] not in names)
+        if self._cors is not None:
+            own.extend(self._cors.headers(self._scope, own))
         own.append((b"x-request-id", self._exchange.request_id.encode()))
         if not self._exchange.body_read:
             over = self._exchange.body_over
