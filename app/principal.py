@@ -56,6 +56,8 @@ class Permission(enum.StrEnum):
     ISSUE_KEY = "issue_key"
     LIST_KEYS = "list_keys"
     REVOKE_KEY = "revoke_key"
+    READ_REDACTION = "read_redaction"
+    SET_REDACTION = "set_redaction"
     CREATE_TENANT = "create_tenant"
     LIST_TENANTS = "list_tenants"
     SUSPEND_TENANT = "suspend_tenant"
@@ -72,6 +74,7 @@ READING: Final = frozenset(
         Permission.READ_LOG,
         Permission.READ_SESSIONS,
         Permission.LIST_KEYS,
+        Permission.READ_REDACTION,
     }
 )
 """What changes nothing: a suspended tenant keeps it, and the administration chain is open to it."""

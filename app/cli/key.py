@@ -6,16 +6,15 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any, Final
-from uuid import UUID
 
 import click
 
 from app.cli.exits import FAILED, complain
 from app.cli.listing import expiry, json_option, print_rows, signer_option, tenant_option, until_option
-from app.cli.local import ACTOR, local_ledger, settings_here
+from app.cli.local import ACTOR, local_ledger, root_grant, settings_here
 from app.ledger.administration import NewKey, told, told_row
 from app.ledger.keystore import FRESH_SECS, SETTLE_SECS
-from app.principal import Grant, Permission, Principal, Role, grant
+from app.principal import Permission, Role
 
 _HELP: Final = """Issue, list and revoke API keys; rotate a tenant's signing key.
 
@@ -66,7 +65,7 @@ def issue(
 
     async def run() -> tuple[dict[str, Any], str]:
         async with local_ledger(settings_here()) as ledger:
-            asking = _grant(await ledger.tenant_id(tenant), Permission.ISSUE_KEY)
+            asking = root_grant(await ledger.tenant_id(tenant), Permission.ISSUE_KEY)
             issued = await ledger.administration.issue_key(asking, wanted)
             return told(issued.key), issued.token
 
@@ -88,7 +87,7 @@ def list_(*, tenant: str, as_json: bool) -> None:
 
     async def run() -> list[dict[str, Any]]:
         async with local_ledger(settings_here()) as ledger:
-            asking = _grant(await ledger.tenant_id(tenant), Permission.LIST_KEYS)
+            asking = root_grant(await ledger.tenant_id(tenant), Permission.LIST_KEYS)
             return [told_row(row) for row in await ledger.administration.keys(asking)]
 
     print_rows("keys", _COLUMNS, asyncio.run(run()), as_json=as_json)
@@ -103,7 +102,7 @@ def revoke(*, key_id: str, tenant: str, as_json: bool) -> None:
 
     async def run() -> dict[str, Any]:
         async with local_ledger(settings_here()) as ledger:
-            asking = _grant(await ledger.tenant_id(tenant), Permission.REVOKE_KEY)
+            asking = root_grant(await ledger.tenant_id(tenant), Permission.REVOKE_KEY)
             return told_row(await ledger.administration.revoke_key(asking, key_id))
 
     print_rows("keys", _COLUMNS, [asyncio.run(run())], as_json=as_json)
@@ -154,7 +153,3 @@ async def _rotate(tenant: str, signer: str | None, *, at_once: bool) -> tuple[st
                 else:
                     problems[one.agent_id] = one.problem
     return public, handed, problems
-
-
-def _grant(tenant_id: UUID, permission: Permission) -> Grant:
-    return grant(Principal(tenant_id, Role.OPERATOR, ACTOR), permission)

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import msgspec
 
@@ -13,6 +14,7 @@ from app.cli.database import database_url
 from app.cli.prepare import app_password
 from app.errors import StartupError
 from app.opening import connect, look
+from app.principal import Grant, Permission, Principal, Role, grant
 from app.settings import Secrets, Settings, master_key_at_hand
 from db import migrate
 
@@ -47,3 +49,8 @@ async def local_ledger(settings: Settings) -> AsyncIterator[Ledger]:
         url = migrate.app_url(url, app_password(secrets))
     async with connect(msgspec.structs.replace(settings, database_url=url, pool_size=2), secrets) as ledger:
         yield ledger
+
+
+def root_grant(tenant_id: UUID, permission: Permission) -> Grant:
+    """What whoever holds the installation's secrets may do in a tenant: all that an operator may."""
+    return grant(Principal(tenant_id, Role.OPERATOR, ACTOR), permission)

@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "query": "Answer an auditor's question from the trail.",
     "tenant": "Create, list and suspend tenants.",
     "key": "Issue, list and revoke API keys.",
+    "redaction": "Choose what is taken out of records before they are written.",
     "sql-login": "PostgreSQL logins of auditors, each for one tenant.",
     "demo": "A scripted agent, a tampered copy, and the verifier that finds it.",
 }

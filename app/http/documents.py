@@ -634,6 +634,41 @@ class ApiKeyList(Struct):
     keys: list[ApiKeyEntry]
 
 
+PatternName = Literal[
+    "secret_members", "bearer_tokens", "cloud_keys", "private_keys", "url_passwords", "card_numbers"
+]
+RulePath = Annotated[
+    str,
+    Meta(
+        max_length=256,
+        description="A JSONPath into inputs, outputs, metadata or data of events: $.a.b, $..ssn, $.a[*].b.",
+    ),
+]
+
+
+class NewRedactionRules(Struct, forbid_unknown_fields=True):
+    """What is to be taken out of what agents send, before it is recorded; empty lists take out nothing."""
+
+    patterns: Annotated[list[PatternName], Meta(max_length=6)]
+    paths: Annotated[list[RulePath], Meta(max_length=100)]
+
+
+class RedactionPattern(Struct):
+    """A built-in pattern."""
+
+    name: PatternName
+    meaning: str
+
+
+class RedactionRules(Struct):
+    """What is taken out, and which patterns there are. Version 0 is what every tenant begins with."""
+
+    version: Annotated[int, Meta(ge=0)]
+    patterns: list[PatternName]
+    paths: list[RulePath]
+    available: list[RedactionPattern]
+
+
 class NewTenant(Struct, forbid_unknown_fields=True):
     """A tenant to make."""
 

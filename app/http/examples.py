@@ -275,6 +275,15 @@ API_KEY: Final[dict[str, Any]] = {
 }
 KEY_TOKEN: Final = "trk_7261696c730040008000000000000001.9f86d081884c7d65.<43 characters>.<16 digits>"  # noqa: S105
 ISSUED_API_KEY: Final[dict[str, Any]] = {"key": API_KEY, "token": KEY_TOKEN}
+NEW_REDACTION_RULES: Final[dict[str, Any]] = {
+    "patterns": ["secret_members", "bearer_tokens", "cloud_keys", "private_keys", "url_passwords"],
+    "paths": ["$..ssn"],
+}
+REDACTION_RULES: Final[dict[str, Any]] = {
+    "version": 1,
+    **NEW_REDACTION_RULES,
+    "available": [{"name": "private_keys", "meaning": "private keys in PEM form, whole or cut off"}],
+}
 _ENTRY: Final[dict[str, Any]] = {**API_KEY, "revoked_at": None, "last_used_at": "2026-11-30T09:10:00.000000Z"}
 API_KEYS: Final[dict[str, Any]] = {"keys": [_ENTRY]}
 REVOKED_API_KEY: Final[dict[str, Any]] = {**_ENTRY, "revoked_at": "2026-11-30T10:00:00.000000Z"}

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from app.ledger.clock import Clock
     from app.ledger.keystore import Keystore, TenantKeys
     from app.ledger.standings import Standings
+    from app.redaction import RuleList
     from db.pool import Connection, Pool
 
 MAX_KEYS: Final = 10_000
@@ -266,6 +267,28 @@ class Administration:
 
         await self._do(tenant_id, actor, act, mark)
         self._keystore.forget(tenant_id)
+
+    # --- redaction ------------------------------------------------------------------------------------
+
+    async def set_redaction(self, grant: Grant, wanted: RuleList, mark: Stamp | None = None) -> RuleList:
+        """Replaces what is taken out of what is written for the tenant; returns the list with its version.
+
+        Records that are written stay as they are.
+
+        Raises:
+            ForbiddenError: the tenant is suspended.
+            IdempotencyConflictError: the stamp's key was used with another body.
+        """
+        await self._standings.writable(grant.tenant_id)
+
+        async def act(_connection: Connection, _now: datetime) -> JsonObject:
+            before = (await self._recorded(grant.tenant_id)).redaction
+            rules = msgspec.structs.replace(wanted, version=before.version + 1)
+            return {"act": "redaction_set", "rules": rules.to_json()}
+
+        await self._do(grant.tenant_id, grant.actor, act, mark)
+        self._standings.forget(grant.tenant_id)
+        return (await self._standings.of(grant.tenant_id)).redaction
 
     # --- signing keys -------------------------------------------------------------------------------
 

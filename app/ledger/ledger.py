@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from app.ledger.post import Entry, Receipt
     from app.ledger.sessions import NodeCursor, SessionQuery
     from app.principal import Grant, Principal
-    from app.redaction import Redactor
+    from app.redaction import Redactor, RuleList
     from app.trace.otlp.nesting import End
     from app.trace.span_key import SpanKey
     from db.pool import Pool
@@ -454,6 +454,10 @@ class Ledger:
             UnavailableError: the database is away or too busy; post the same again.
         """
         return await self._poster.post(await self._chain(grant), entries, whole=whole, keyed=keyed)
+
+    async def redaction(self, grant: Grant) -> RuleList:
+        """The tenant's redaction rules, no older than half a second."""
+        return (await self._standings.of(grant.tenant_id)).redaction
 
     async def redactor(self, grant: Grant) -> Redactor:
         """What takes secrets out of what is written for the grant's tenant."""

@@ -69,6 +69,13 @@ class RuleList(msgspec.Struct, frozen=True):
         """``{version, patterns, paths}``."""
         return {"version": self.version, "patterns": [*self.patterns], "paths": [*self.paths]}
 
+    def described(self) -> JsonObject:
+        """The same, and under ``available`` the built-in patterns with what they mean."""
+        available: list[JsonValue] = [
+            {"name": pattern.name, "meaning": pattern.meaning} for pattern in BUILT_IN.values()
+        ]
+        return {**self.to_json(), "available": available}
+
 
 def _texts(value: JsonObject, member: str, most: int) -> list[str]:
     items = value.get(member)

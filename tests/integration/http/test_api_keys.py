@@ -28,6 +28,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "terminate": {"reason": "r", "by": "A"},
     "traces": fragment(),
     "events": event(),
+    "redaction": {"patterns": [], "paths": []},
     "keys": {"role": "writer", "name": "one more"},
     "tenants": {"slug": "third", "name": "Third", "operator": "Eve"},
     "suspend": {"reason": "r"},

@@ -23,6 +23,7 @@ BODIES: dict[str, dict[str, object]] = {
     "terminate": {"reason": "r", "by": "A"},
     "traces": fragment(),
     "events": event(),
+    "redaction": {"patterns": [], "paths": []},
     "keys": {"role": "writer", "name": "ingest"},
 }
 """A right body for every POST route, by the end of its path."""
@@ -48,7 +49,7 @@ def call(client: Client, method: str, path: str, body: Mapping[str, object] | No
 
 
 def test_the_matrix_holds_every_route() -> None:
-    assert len(PROTECTED) == 22
+    assert len(PROTECTED) == 24
     public = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"), ("GET", "/v1/public-key")}
     assert public == {(method, path) for method, path, needs_token in routes() if not needs_token}
 
