@@ -49,10 +49,17 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def serve(
-    database_url: str, *, protocol: type[Connection] = Connection, **settings: object
+    database_url: str,
+    *,
+    protocol: type[Connection] = Connection,
+    known: Secrets | None = None,
+    **settings: object,
 ) -> Iterator[Running]:
-    """The service on a free port of this machine, set up as ``trails serve`` does, with its own secrets."""
-    known = Secrets(secrets.token_hex(32), secrets.token_bytes(32), secrets.token_hex(32))
+    """The service on a free port of this machine, set up as ``trails serve`` does.
+
+    Its secrets are its own, unless others are given.
+    """
+    known = known or Secrets(secrets.token_hex(32), secrets.token_bytes(32), secrets.token_hex(32))
     told = Settings(database_url=database_url, **settings)  # type: ignore[arg-type]  # fields of Settings
     app = create_app(told, known)
     config = configuration(app, host="127.0.0.1", port=0, http=protocol)
