@@ -1,4 +1,10 @@
-"""``trails sql-login``: PostgreSQL logins of auditors, each for one tenant."""
+"""``trails sql-login``: PostgreSQL logins of auditors, each for one tenant.
+
+A role of the cluster and a record of the chain are not written together, so the steps have an order: a
+login is on record before there is one, and its end is on record when it has ended. Wherever this is
+interrupted, no login is there that no record tells of. ``trails verify`` tells what was left half done, and
+``drop`` finishes it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -20,6 +27,7 @@ from app.cli.local import ACTOR, local_ledger, settings_here
 from app.cli.prepare import login as look
 from app.errors import TrailsError
 from app.ledger.administration import written
+from app.ledger.administration_state import AdministrationState
 from app.settings import Settings
 from db import sql_logins
 from db.migrate import parse_url, with_login
@@ -63,12 +71,13 @@ def create(*, name: str, tenant: str, expires: str | None, as_json: bool) -> Non
     made = SqlLogin(sql_logins.new_login(), check_name(name), now, valid_until=expiry(expires, now))
     password = secrets.token_urlsafe(_PASSWORD_BYTES)
     tenant_id = asyncio.run(_tenant_id(settings, tenant))
-    sql_logins.create(url, made, tenant_id, password, closes_cluster=settings.database_url is None)
-    told = {"act": "sql_login_created", **_row(made)}
+    asyncio.run(_record(settings, tenant_id, {"act": "sql_login_created", **_row(made)}))
     try:
-        asyncio.run(_record(settings, tenant_id, told))
+        sql_logins.create(url, made, tenant_id, password, closes_cluster=settings.database_url is None)
     except TrailsError:
-        sql_logins.drop(url, made.login)  # what is not on record is not done
+        with suppress(TrailsError):
+            sql_logins.drop(url, made.login)  # it is there when only the answer was lost
+        asyncio.run(_record(settings, tenant_id, _dropped(made.login)))
         raise
     urls = _urls(url, made.login, password)
     if as_json:
@@ -99,13 +108,17 @@ def drop(*, role: str, tenant: str) -> None:
     """End a login and its sessions. Its name is not used again."""
     settings = settings_here()
     url = _administrator(settings)
-    tenant_id = asyncio.run(_tenant_id(settings, tenant))
-    if role not in {login.login for login in sql_logins.logins(url, tenant_id) if login.exists}:
+    tenant_id, state = asyncio.run(_on_record(settings, tenant))
+    is_role = {login.login: login.exists for login in sql_logins.logins(url, tenant_id)}
+    ended = role in state.dropped
+    if role not in {*is_role, *state.logins} or (ended and not is_role.get(role, False)):
         raise CommandError(
             f"tenant {tenant} has no SQL login {role}; see trails sql-login list --tenant {tenant}"
         )
-    asyncio.run(_record(settings, tenant_id, {"act": "sql_login_dropped", "login": role}))
-    sql_logins.drop(url, role)
+    if is_role.get(role, False):
+        sql_logins.drop(url, role)
+    if not ended:
+        asyncio.run(_record(settings, tenant_id, _dropped(role)))
     click.echo(f"{role} is gone")
 
 
@@ -124,6 +137,17 @@ def _administrator(settings: Settings) -> str:
 async def _tenant_id(settings: Settings, slug: str) -> UUID:
     async with local_ledger(settings) as ledger:
         return await ledger.tenant_id(slug)
+
+
+async def _on_record(settings: Settings, slug: str) -> tuple[UUID, AdministrationState]:
+    """The tenant, and all that is on record of its administration."""
+    async with local_ledger(settings) as ledger:
+        tenant_id = await ledger.tenant_id(slug)
+        return tenant_id, await ledger.administration.state(tenant_id)
+
+
+def _dropped(login: str) -> dict[str, str]:
+    return {"act": "sql_login_dropped", "login": login}
 
 
 async def _record(settings: Settings, tenant_id: UUID, payload: Mapping[str, Any]) -> None:

@@ -32,11 +32,12 @@ from app.errors import (
 )
 from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
-from app.ledger.administration_state import TenantStanding
+from app.ledger.administration_state import AdministrationState, TenantStanding
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.idempotency import Stamp, act_length, stamped
 from app.ledger.mirror import from_microseconds, registry_row, row_of
 from app.ledger.read import verified_row
+from app.ledger.rebuild import each_record
 from app.ledger.sealed_key import NewSigningKey
 from app.ledger.sealing import from_source, sealed
 from app.ledger.signers import scheme_of
@@ -345,6 +346,23 @@ class Administration:
             return payload
 
         await self._do(tenant_id, actor, act, None)
+
+    async def state(self, tenant_id: UUID) -> AdministrationState:
+        """All that is on record of a tenant's administration, read from the first record on.
+
+        Raises:
+            NotFoundError: no such tenant.
+            QuarantinedError: the chain does not verify.
+            UnavailableError: the database is away.
+        """
+        keys, state = await self._keystore.of(tenant_id), AdministrationState()
+        try:
+            chain = await self._chains.get(tenant_id, ADMINISTRATION)
+        except NotFoundError:
+            return state
+        async for record in each_record(self._pool, chain.id, keys):
+            state.add(record)
+        return state
 
     async def _do(self, tenant_id: UUID, actor: str, act: Act, mark: Stamp | None) -> bool:
         """Carries out one act in one transaction with its record, whatever other writers do meanwhile.

@@ -28,6 +28,10 @@ from app.redaction import DEFAULT_RULES, RuleList
 KEYS_KEPT: Final = 20_000
 """Keys in force that are kept before those that expired are dropped: twice what a tenant may have."""
 
+COVERS: Final = "covers"
+AGENTS: Final = "agents"
+"""Member of a genesis record, and its value: records of this chain name every chain that its tenant has."""
+
 T = TypeVar("T")
 
 
@@ -157,6 +161,9 @@ class AdministrationState:
         self.first_key: str | None = None
         """The signing key, in hex, that the chain began with."""
 
+        self.covers_agents = False
+        """Whether a record names every chain of the tenant, as the genesis record says."""
+
         self.rotations: list[Rotation] = []
         self.agents: dict[str, ToldAgent] = {}
         self.tenant: tuple[str, str] | None = None
@@ -179,6 +186,7 @@ class AdministrationState:
         self._last_us = record.timestamp_us
         if record.kind == GENESIS:
             self.first_key = _read(lambda payload: text(payload, "public_key"), record)
+            self.covers_agents = record.payload.get(COVERS) == AGENTS
         step = _STEPS.get(_act(record))
         if step is not None:
             _read(lambda payload: step(self, payload, told), record)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -25,9 +26,12 @@ from app.chain.report import Report
 from app.chain.verdict import Verdict
 from app.chain.verify import ChainAudit
 from app.errors import KeyMaterialError, OrderError, TrailsError
+from app.ledger.administration_state import AdministrationState
+from app.ledger.audit_administration import AllTables, BegunChain, differences, without_chain
 from app.ledger.audit_chain import AuditedChain, ChainName, Keys, RegisteredChain, UnregisteredRows
 from app.ledger.audit_rows import CHUNK_ROWS, AuditedRow, audited_rows, moment
 from app.ledger.sealed_key import MOVED, StoredKey, open_key
+from app.principal import ADMINISTRATION
 from db.checks import check_catalog
 from db.ledger import ChainRow
 from db.migrate import check_revision
@@ -56,6 +60,11 @@ _UNTOLD_SENDINGS: Final = (
 _TENANTLESS: Final = (
     "chains of agent {agent} belong to tenant {tenant}, which has no row in the table of tenants"
 )
+_NOT_COMPARED: Final = (
+    "this role may not read keys, suspensions and logins: these tables were not compared with the records of "
+    "administration"
+)
+_NO_STATE: Final = "its records do not verify, so that no table was compared with them"
 _LOST: Final = (
     OSError,
     asyncio.IncompleteReadError,
@@ -215,8 +224,11 @@ async def _audit(connection: Connection, run: _Run) -> None:
             run.found.notes.append(_BOUND.format(role=scope["role"], slug=slug))
         async with _part(connection, run.found, "registry and rows"):
             registry = await _registry(connection, run)
-            await _audit_rows(connection, run, registry)
+            walk = await _audit_rows(connection, run, registry)
             run.found.complete = True
+            if run.selection.agent_id is None:
+                async with _part(connection, run.found, "administration"):
+                    await _audit_administration(connection, run, registry, walk, bound=scope["bound"])
             await _audit_keys(connection, run, registry)
             async with _part(connection, run.found, "index of spans"):
                 await _audit_spans(connection, run, registry)
@@ -331,7 +343,7 @@ def _open(master_key: bytes, row: asyncpg.Record) -> StoredKey:
     return open_key(master_key, **{name: row[name] for name in columns})
 
 
-async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) -> None:
+async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) -> _Walk:
     """All rows, chain by chain; then the chains of the registry that had none."""
     walk = _Walk(run, registry)
     try:
@@ -341,6 +353,34 @@ async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) ->
         walk.interrupt()
         raise
     walk.end()
+    return walk
+
+
+async def _audit_administration(
+    connection: Connection, run: _Run, registry: _Registry, walk: _Walk, *, bound: bool
+) -> None:
+    """Tables and registry against what the records of administration say, tenant by tenant."""
+    tables: AllTables | None = None
+    if await connection.fetchval(_AUDIT["administration_readable"]):
+        tables = await AllTables.read(connection, _scope(run, registry)[0])
+    else:
+        run.found.notes.append(_NOT_COMPARED)
+    chains: dict[UUID, list[BegunChain]] = {}
+    for entry in registry.chains.values():
+        chains.setdefault(entry.tenant_id, []).append(walk.begun(entry))
+    # A role that row security binds sees rows of tenants whose chains it does not see.
+    others = () if tables is None or bound else tables.tenants
+    for tenant in sorted({*chains, *others}):
+        what = f"administration of {(registry.slugs or {}).get(tenant, tenant)}"
+        agents = [chain for chain in chains.get(tenant, ()) if chain.agent_id != ADMINISTRATION]
+        if (state := walk.administrations.get(tenant)) is not None:
+            found = await differences(connection, tenant, state, agents, tables)
+        elif len(agents) < len(chains.get(tenant, ())):
+            found = [(Verdict.UNCHECKED, _NO_STATE)]
+        else:
+            found = [] if tables is None else [*without_chain(tables.of(tenant))]
+        for verdict, reason in found:
+            run.found.problem(verdict, what, reason)
 
 
 async def _audit_keys(connection: Connection, run: _Run, registry: _Registry) -> None:
@@ -401,6 +441,14 @@ class _Walk:
         self._waiting = dict(registry.chains)
         self._chain: AuditedChain | None = None
         self._failed = False
+        self._begun: dict[tuple[UUID, UUID], tuple[str, datetime]] = {}
+        self.administrations: dict[UUID, AdministrationState] = {}
+        """What the administration chains that verify say, by tenant."""
+
+    def begun(self, entry: ChainRow) -> BegunChain:
+        """A chain of the registry with what its genesis record says, if that stands."""
+        key, at = self._begun.get((entry.tenant_id, entry.log_uuid), (None, None))
+        return BegunChain(entry.agent_id, str(entry.log_uuid), entry.guarded, key, at)
 
     def take(self, row: AuditedRow) -> None:
         """The next row."""
@@ -441,7 +489,17 @@ class _Walk:
             self._chain.end()
             verdict = ChainVerdict(self._chain.name, self._chain.report(), self._chain.note)
             self._run.found.chains.append(verdict)
+            self._keep(self._chain, verdict.report)
         self._chain, self._failed = None, False
+
+    def _keep(self, chain: AuditedChain, report: Report) -> None:
+        """Keeps what is compared when all rows were read."""
+        if not isinstance(chain, RegisteredChain):
+            return
+        if chain.begun is not None:
+            self._begun[chain.entry.tenant_id, chain.entry.log_uuid] = chain.begun
+        if chain.administration is not None and not report.fault_count:
+            self.administrations[chain.entry.tenant_id] = chain.administration
 
 
 def _begin(run: _Run, registry: _Registry, row: AuditedRow, entry: ChainRow | None) -> AuditedChain:

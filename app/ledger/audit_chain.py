@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -15,10 +16,13 @@ from app.chain.verify import ChainAudit
 from app.errors import ChainError, FormatError, MirrorError, SignatureError
 from app.guard.kinds import ACTION_REQUESTED, OUTCOME, POLICY
 from app.guard.words import OutcomeStatus
+from app.ledger.administration_state import AdministrationState
 from app.ledger.audit_rows import AuditedRow
 from app.ledger.chain import ChainId
 from app.ledger.idempotency import MEMBER
 from app.ledger.inspect import ChainInspector
+from app.ledger.mirror import from_microseconds
+from app.principal import ADMINISTRATION
 from db.ledger import ChainRow, TrailRow
 
 Keys = Mapping[str, PublicKey]
@@ -91,7 +95,7 @@ class RegisteredChain(AuditedChain):
     ) -> None:
         super().__init__(name, first)
         chain_id = ChainId(entry.tenant_id, entry.agent_id, entry.log_uuid, entry.guarded)
-        self._entry = entry
+        self.entry = entry
         self._keys = keys
         self._follow_rotation = follow_rotation
         text = None if first.trail is None else first.trail.signed_text
@@ -99,6 +103,12 @@ class RegisteredChain(AuditedChain):
         self._audit = self._inspector.audit
         self._rows = 0
         self._act_end = 0
+        self.begun: tuple[str, datetime] | None = None
+        """Key (hex) and time of the genesis record, when that stands."""
+
+        self.administration = AdministrationState() if entry.agent_id == ADMINISTRATION else None
+        """What the records say, as far as they stand, when they are a tenant's administrative acts."""
+
         if keys is not None and not keys:
             self._audit.note(SignatureError("the tenant has no signing key that opens", seq=first.spot.seq))
 
@@ -121,13 +131,14 @@ class RegisteredChain(AuditedChain):
         self._act_end = max(self._act_end, last_of_act(record))
         try:
             self._compare(row, trail, record)
+            self._fold(record)
         except ChainError as error:
             self._audit.doubt(error)
 
     def end(self) -> None:
         """Names a chain that stops where none of its acts does: each is appended whole or not at all."""
         head = self._audit.report().head
-        if self._entry.guarded and self._rows == 1 and head is not None and head.seq == 0:
+        if self.entry.guarded and self._rows == 1 and head is not None and head.seq == 0:
             reason = "the registry says that a guard decides, but the chain ends before its policy"
             self._audit.note(MirrorError(reason, seq=1))
         elif head is not None and self._act_end > head.seq:
@@ -143,9 +154,9 @@ class RegisteredChain(AuditedChain):
         return self._audit.report()
 
     def _compare(self, row: AuditedRow, trail: TrailRow, record: VerifiedRecord) -> None:
-        if record.seq == 1 and self._entry.guarded != (record.kind == POLICY):
+        if record.seq == 1 and self.entry.guarded != (record.kind == POLICY):
             raise MirrorError("the registry's word on whether a guard decides is not the chain's", seq=1)
-        if record.kind == GENESIS and self._entry.created_at != trail.created_at:
+        if record.kind == GENESIS and self.entry.created_at != trail.created_at:
             raise MirrorError("the registry's created_at is not the time of the genesis record", seq=0)
         if row.id != int(record.hash[:16], 16) >> 1:
             raise MirrorError("id is not derived from the hash", seq=record.seq)
@@ -155,6 +166,12 @@ class RegisteredChain(AuditedChain):
             raise MirrorError("trace_data is not the payload of the signed text", seq=record.seq)
         if record.kind == KEY_ROTATED and self._keys is not None and not self._follow_rotation:
             self._check_rotation(record)
+
+    def _fold(self, record: VerifiedRecord) -> None:
+        if record.kind == GENESIS and self._audit.key is not None:
+            self.begun = self._audit.key.hex, from_microseconds(record.timestamp_us)
+        if self.administration is not None:
+            self.administration.add(record)
 
     def _check_rotation(self, record: VerifiedRecord) -> None:
         if self._keys is not None and record.payload.get("public_key") not in self._keys:

@@ -10,14 +10,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import db.ledger
-from app.errors import ChainError, KeyMaterialError, MirrorError, OrderError
+from app.chain.verify import Verifier
+from app.errors import ChainError, KeyMaterialError, MirrorError, OrderError, QuarantinedError
 from app.ledger.mirror import check_mirror
 from app.ledger.read import GONE, signed_of
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from app.chain.keys import PublicKey
     from app.chain.record import VerifiedRecord
-    from app.chain.verify import Verifier
     from app.ledger.chain import Chain, ChainId
     from app.ledger.keystore import TenantKeys
     from db.ledger import TrailRow
@@ -90,6 +92,24 @@ def _verify_rows(
     return [(verify_row(chain_id, verifier, row), _key_in_force(verifier)) for row in rows]
 
 
+async def each_record(pool: Pool, chain_id: ChainId, keys: TenantKeys) -> AsyncIterator[VerifiedRecord]:
+    """Every record of a chain, verified from the first one on, whatever is known of the chain here.
+
+    Raises:
+        QuarantinedError: the chain does not verify.
+        UnavailableError: the database is away.
+    """
+    verifier: Verifier | None = None
+    chunks = db.ledger.each_chunk(pool, chain_id.tenant_id, chain_id.log_uuid, size=CHUNK_ROWS)
+    try:
+        async for rows in chunks:
+            verifier = verifier or Verifier(_genesis_key(keys, rows[0]))
+            for row in rows:
+                yield verify_row(chain_id, verifier, row)
+    except (ChainError, KeyMaterialError) as error:
+        raise QuarantinedError(str(error)) from error
+
+
 def verify_row(chain_id: ChainId, verifier: Verifier, row: TrailRow) -> VerifiedRecord:
     """Verifies one row as the next record of its chain, and that no column says otherwise.
 
@@ -111,8 +131,10 @@ def _key_in_force(verifier: Verifier) -> PublicKey:
 
 def _trusted_key(chain: Chain, keys: TenantKeys, first: TrailRow) -> PublicKey | None:
     """The key that a chain's genesis record has to name: one that the master key opened."""
-    if chain.head is not None:
-        return None
+    return None if chain.head is not None else _genesis_key(keys, first)
+
+
+def _genesis_key(keys: TenantKeys, first: TrailRow) -> PublicKey:
     if first.seq != 0:
         raise OrderError("the first record of the chain is missing", seq=0)
     key = keys.public(first.key_id)

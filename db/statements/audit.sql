@@ -159,6 +159,57 @@ SELECT tenant_id, log_uuid, seq, agent_id, missing, stray
  ORDER BY tenant_id, log_uuid, seq
  LIMIT 100;
 
+-- name: administration_readable
+-- Whether this role may read what is compared with the records of administration: an auditor may not.
+SELECT coalesce(bool_and(has_table_privilege(to_regclass('trails.' || name)::oid, 'SELECT')), false)
+  FROM unnest(ARRAY['tenants', 'api_keys', 'api_key_revocations', 'tenant_suspensions', 'sql_logins',
+                    'signing_keys']) AS t (name);
+
+-- name: tenant_names
+-- What tenants are called.
+SELECT tenant_id, slug::text, name::text FROM trails.tenants WHERE $1::uuid[] IS NULL OR tenant_id = ANY ($1);
+
+-- name: api_keys
+-- API keys, as far as records tell of them. Times as text, here and below: there are some that no client can
+-- hold.
+SELECT tenant_id, key_id::text, role::text, agent_id::text, name::text, created_at::text, expires_at::text
+  FROM trails.api_keys
+ WHERE $1::uuid[] IS NULL OR tenant_id = ANY ($1)
+ ORDER BY tenant_id, created_at, key_id;
+
+-- name: revocations
+-- API keys that were revoked.
+SELECT tenant_id, key_id::text, revoked_at::text
+  FROM trails.api_key_revocations
+ WHERE $1::uuid[] IS NULL OR tenant_id = ANY ($1)
+ ORDER BY tenant_id, revoked_at, key_id;
+
+-- name: suspensions
+-- What was said of tenants' suspension, in order.
+SELECT tenant_id, suspended, changed_at::text
+  FROM trails.tenant_suspensions
+ WHERE $1::uuid[] IS NULL OR tenant_id = ANY ($1)
+ ORDER BY tenant_id, changed_at;
+
+-- name: sql_logins
+-- SQL logins, and whether the cluster has a role that is called so.
+SELECT l.tenant_id, l.login::text, l.name::text, l.created_at::text, r.oid IS NOT NULL AS is_role
+  FROM trails.sql_logins AS l
+  LEFT JOIN pg_catalog.pg_roles AS r ON r.rolname = l.login
+ WHERE $1::uuid[] IS NULL OR l.tenant_id = ANY ($1)
+ ORDER BY l.tenant_id, l.created_at, l.login;
+
+-- name: roles_among
+-- Those of some names that are roles of the cluster.
+SELECT rolname::text FROM pg_catalog.pg_roles WHERE rolname = ANY ($1::text[]);
+
+-- name: signing_keys
+-- Signing keys, oldest first: those of the old form, then those whose seal says when they were made.
+SELECT tenant_id, public_key::text
+  FROM trails.signing_keys
+ WHERE $1::uuid[] IS NULL OR tenant_id = ANY ($1)
+ ORDER BY tenant_id, octet_length(sealed_secret) <> 60, created_at, key_id;
+
 -- name: chain_places
 -- Where the records of one chain after a position stand: for export and show.
 SELECT tableoid::bigint, ctid::text, tenant_id, log_uuid, seq, octet_length(signed_text)::bigint
