@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types bench demo lock clean
+.PHONY: help run test fuzz lint types bench demo lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ run: $(READY) ## start everything on 127.0.0.1:9200 (embedded PostgreSQL, or TRA
 
 test: $(READY) ## all tests, against a PostgreSQL of their own
 	$(BIN)/python -m pytest -q
+
+fuzz: $(READY) ## thousands of requests made from the API's own description (CASES=5000)
+	TRAILS_TEST_FUZZ=$(or $(CASES),5000) $(BIN)/python -m pytest -q -s tests/acceptance/test_schema_fuzz.py
 
 lint: $(READY) ## style and formatting
 	$(BIN)/ruff check .

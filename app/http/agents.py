@@ -10,7 +10,7 @@ from app.http import documents, examples
 from app.http.access import check_agent_id, grant_further, granted
 from app.http.bodies import read_json
 from app.http.exchange import Call, services_of
-from app.http.operation import ON_AGENT, Field, describe
+from app.http.operation import AGENT_ID, ON_AGENT, Field, describe
 from app.http.query import page_of
 from app.http.responses import Answer, answer
 from app.principal import Permission
@@ -51,7 +51,7 @@ async def create_agent(request: Call) -> Answer:
         answer=documents.AgentList,
         example=examples.AGENTS,
         query=(
-            Field("after", {"type": "string"}, "List agents with an id above this one."),
+            Field("after", AGENT_ID, "List agents with an id above this one."),
             Field("limit", {"type": "integer", "minimum": 1, "default": MAX_AGENTS}, "Most agents to list."),
         ),
     ),

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+_DATE_TIME = {"format": "date-time"}
+
 AgentId = Annotated[
     str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="Id of an agent, never used again.")
 ]
@@ -33,7 +35,7 @@ Severity = Annotated[
 ]
 
 
-class ToolRule(Struct):
+class ToolRule(Struct, forbid_unknown_fields=True):
     """What one tool may do."""
 
     cost: Annotated[Cost, Meta(description="Least cost of a call.")]
@@ -48,26 +50,26 @@ class ToolRule(Struct):
     ] = None
 
 
-class RateLimit(Struct):
+class RateLimit(Struct, forbid_unknown_fields=True):
     """At most so many allowed actions in any window of so many seconds."""
 
     max_actions: Annotated[int, Meta(ge=0, le=2**32 - 1)]
     window_secs: Annotated[int, Meta(ge=1, le=2**53)]
 
 
-class Policy(Struct):
+class Policy(Struct, forbid_unknown_fields=True):
     """What an agent may do, fixed for its life."""
 
     budget: Cost
     scar_limit: Annotated[int, Meta(ge=0, le=2**32 - 1)]
-    tools: dict[str, ToolRule]
+    tools: dict[ToolName, ToolRule]
     rate_limit: RateLimit | None = None
     default_rule: Annotated[
         ToolRule | None, Meta(description="Rule of every tool not listed; null denies them.")
     ] = None
 
 
-class NewAgent(Struct):
+class NewAgent(Struct, forbid_unknown_fields=True):
     """An agent to create."""
 
     agent_id: AgentId
@@ -76,7 +78,7 @@ class NewAgent(Struct):
     ]
 
 
-class NewAction(Struct):
+class NewAction(Struct, forbid_unknown_fields=True):
     """What an agent wants to do."""
 
     tool: ToolName
@@ -89,14 +91,14 @@ class NewAction(Struct):
     thought_process: str | None = None
 
 
-class Approval(Struct):
+class Approval(Struct, forbid_unknown_fields=True):
     """A person's yes to a pending action."""
 
     approver: ClaimedName
     note: str | None = None
 
 
-class Rejection(Struct):
+class Rejection(Struct, forbid_unknown_fields=True):
     """A person's no to a pending action, with a scar when asking was wrong."""
 
     approver: ClaimedName
@@ -104,21 +106,21 @@ class Rejection(Struct):
     scar: Severity | None = None
 
 
-class Outcome(Struct):
+class Outcome(Struct, forbid_unknown_fields=True):
     """How an allowed action went. ``harmful`` is for operators; ``unknown`` may be followed by one other."""
 
     status: Literal["success", "failure", "harmful", "unknown"]
-    detail: str = ""
+    detail: str | None = None
 
 
-class NewClaim(Struct):
+class NewClaim(Struct, forbid_unknown_fields=True):
     """What a backend is about to carry out."""
 
     tool: ToolName
     input: Annotated[Any, Meta(description="As a JSON value exactly what was allowed.")] = None
 
 
-class NewScar(Struct):
+class NewScar(Struct, forbid_unknown_fields=True):
     """A mark for what a person or a monitor saw."""
 
     severity: Severity
@@ -126,7 +128,7 @@ class NewScar(Struct):
     action_id: ActionId | None = None
 
 
-class Termination(Struct):
+class Termination(Struct, forbid_unknown_fields=True):
     """The kill switch."""
 
     reason: str
@@ -137,7 +139,9 @@ NodeName = Annotated[str, Meta(min_length=1, max_length=1024)]
 NodeType = Annotated[
     str, Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$", description="PLANNING, TOOL_CALL, SELF_CORRECTION, OUTPUT, …")
 ]
-Instant = Annotated[str, Meta(description="RFC 3339 with a zone; cut to microseconds.")]
+Instant = Annotated[
+    str, Meta(description="RFC 3339 with a zone; cut to microseconds.", extra_json_schema=_DATE_TIME)
+]
 Lines = Annotated[str, Meta(description="One JSON document a line, at most 1,000 of them.")]
 ResultLines = Annotated[
     str,
@@ -528,8 +532,14 @@ class SpanExport(Struct):
     """An ``ExportTraceServiceRequest`` in OTLP/JSON, as every exporter writes it."""
 
     resourceSpans: Annotated[  # noqa: N815  OTLP's spelling
-        list[dict[str, Any]], Meta(description="Spans by resource and by scope; ids in hex.")
-    ] = []
+        list[Any] | None,
+        Meta(
+            description=(
+                "Spans by resource and by scope; ids in hex. One that cannot be read is named in the "
+                "answer's partialSuccess, and the others are kept."
+            )
+        ),
+    ] = None
 
 
 class PartialSuccess(Struct):
@@ -554,6 +564,9 @@ class RpcStatus(Struct):
 
     code: Annotated[int, Meta(description="A google.rpc.Code.")]
     message: str
+
+
+ProtobufStatus = Annotated[str, Meta(description="A google.rpc.Status in protobuf.")]
 
 
 class PublicKey(Struct):
@@ -586,12 +599,20 @@ class Problem(Struct):
 # --- keys and tenants ----------------------------------------------------------------------------------
 
 KeyName = Annotated[
-    str, Meta(min_length=1, max_length=64, description="What records call who acts with the key.")
+    str,
+    Meta(
+        min_length=1,
+        max_length=64,
+        description=(
+            "What records call who acts with the key: letters and digits of any script, spaces, . @ + - _; "
+            "the first a letter or digit, the last no space."
+        ),
+    ),
 ]
 KeyId = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="Visible id of a key; no secret.")]
 KeyRole = Literal["operator", "auditor", "writer", "agent"]
 Slug = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="Short name of a tenant.")]
-Moment = Annotated[str, Meta(description="RFC 3339.")]
+Moment = Annotated[str, Meta(description="RFC 3339.", extra_json_schema=_DATE_TIME)]
 
 
 class NewApiKey(Struct, forbid_unknown_fields=True):

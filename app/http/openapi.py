@@ -11,6 +11,7 @@ import copy
 import html
 import importlib.metadata
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,7 @@ from app.http.access import PUBLIC
 from app.http.exchange import Call
 from app.http.operation import JSON, OPERATION, Operation, Variant
 from app.http.otlp_answers import CODES
+from app.http.otlp_body import PROTOBUF
 from app.http.problems import INTERNAL, MEDIA_TYPE, TABLE, TYPE_PREFIX, Row
 
 _REF: Final = "#/components/schemas/{name}"
@@ -46,6 +48,55 @@ _IDEMPOTENCY_KEY: Final[dict[str, Any]] = {
     "description": "Same key and same body: the first answer again, for ever. Same key, other body: 409.",
     "schema": {"type": "string", "pattern": "^[\\x21-\\x7e]{1,255}$"},
 }
+_REQUEST_ID: Final = "request_id"
+_RETRY_AFTER: Final = "retry_after"
+_ROOM_AGAIN: Final = "room_again"
+_CHALLENGE: Final = "challenge"
+_RECEIPT: Final = "receipt"
+
+
+def _header(meaning: str, *, required: bool, **schema: Any) -> dict[str, Any]:  # noqa: ANN401  JSON Schema
+    return {"description": meaning, "required": required, "schema": schema}
+
+
+_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    _REQUEST_ID: (
+        "X-Request-Id",
+        _header(
+            "The caller's own, when it sent a sane one; else a new one. Also in the service's log.",
+            required=True,
+            type="string",
+            pattern="^[A-Za-z0-9_-]{8,64}$",
+        ),
+    ),
+    _RETRY_AFTER: (
+        "Retry-After",
+        _header("Seconds until a retry makes sense.", required=True, type="integer", minimum=1),
+    ),
+    _ROOM_AGAIN: (
+        "Retry-After",
+        _header(
+            "Of a denial by the rate limit alone: seconds until its window has room again.",
+            required=False,
+            type="integer",
+            minimum=1,
+        ),
+    ),
+    _CHALLENGE: (
+        "WWW-Authenticate",
+        _header("The scheme that is wanted, Bearer.", required=True, type="string"),
+    ),
+    _RECEIPT: (
+        "trails-receipt",
+        _header(
+            "agent, seq and hash of the last record of each agent that was reached.",
+            required=False,
+            type="string",
+        ),
+    ),
+}
+"""Headers of answers: the name of each and what it says, by the name of its component."""
+
 _DESCRIPTION: Final = (
     "Signed, hash-chained audit trails and a policy guard for AI agents. Send `Authorization: Bearer "
     "<token>`; the tenant follows from the token. A denied action is no error. Every error is an "
@@ -161,6 +212,7 @@ def completed(app: Litestar, openapi_schema: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"].setdefault("schemas", {})
     schemas.clear()
     schemas.update(_components(described.values()))
+    document["components"]["headers"] = {name: header for name, (_, header) in _HEADERS.items()}
     for path, method, operation in _operations(document):
         _complete(operation, described[path, method])
     return document
@@ -182,7 +234,7 @@ def _described(app: Litestar) -> Iterator[tuple[tuple[str, str], tuple[Operation
 
 
 def _components(described: Any) -> dict[str, Any]:  # noqa: ANN401  an iterable of pairs
-    structs: list[Any] = [documents.Problem, documents.RpcStatus]
+    structs: list[Any] = [documents.Problem, documents.RpcStatus, documents.ProtobufStatus]
     for operation, _ in described:
         structs += [struct for struct in (operation.body, operation.answer) if struct is not None]
         structs += [struct for variant in operation.variants for struct in (variant.body, variant.answer)]
@@ -192,7 +244,8 @@ def _components(described: Any) -> dict[str, Any]:  # noqa: ANN401  an iterable 
 def _complete(operation: dict[str, Any], told: tuple[Operation, bool]) -> None:
     described, public = told
     operation["security"] = [] if public else [{_BEARER: []}]
-    parameters = [_path_parameter(parameter["name"]) for parameter in operation.get("parameters", ())]
+    names = sorted(parameter["name"] for parameter in operation.get("parameters", ()))
+    parameters = [_path_parameter(name) for name in names]  # sorted: Litestar's order differs by process
     parameters += [
         {
             "name": field.name,
@@ -215,7 +268,20 @@ def _complete(operation: dict[str, Any], told: tuple[Operation, bool]) -> None:
     success = _content(described.media_type, _schema(described.answer), {"answer": described.example})
     for variant in described.variants:
         _add(success, variant, variant.answer, variant.example)
-    operation["responses"] = {"200": {"description": "Done", "content": success}, **_problems(described)}
+    operation["responses"] = {"200": _done(described, success), **_problems(described)}
+
+
+def _done(described: Operation, content: dict[str, Any]) -> dict[str, Any]:
+    headers = [_REQUEST_ID]
+    if described.answer is documents.Decision:
+        headers.append(_ROOM_AGAIN)
+    if described.otlp:
+        headers.append(_RECEIPT)
+    return {"description": "Done", "headers": _headers(*headers), "content": content}
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {_HEADERS[name][0]: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
@@ -247,33 +313,23 @@ def _problems(operation: Operation) -> dict[str, Any]:
     for error in operation.errors:
         row = TABLE[error]
         by_status.setdefault(row.status, []).append((row.code or error.code, row))
-    told = _status_response if operation.otlp else _problem_response
-    return {str(status): told(rows) for status, rows in sorted(by_status.items())}
+    return {str(status): _refusal(rows, otlp=operation.otlp) for status, rows in sorted(by_status.items())}
 
 
-def _problem_response(rows: list[tuple[str, Row]]) -> dict[str, Any]:
+def _refusal(rows: list[tuple[str, Row]], *, otlp: bool) -> dict[str, Any]:
+    """The errors of one status; OTLP tells them in the encoding of the request, where that is known."""
     examples = {row.title.lower().replace(" ", "_"): _problem(code, row) for code, row in rows}
+    content = _content(MEDIA_TYPE, _schema(documents.Problem), examples)
+    if otlp:
+        status = {"code": CODES[rows[0][1].status], "message": _problem(*rows[0])["error"]}
+        text = "(a google.rpc.Status)"
+        content |= _content(JSON, _schema(documents.RpcStatus), {"status": status})
+        content |= _content(PROTOBUF.decode(), _schema(documents.ProtobufStatus), {"status": text})
+    headers = [_REQUEST_ID]
+    headers += [_RETRY_AFTER] if all(row.retry_after is not None for _, row in rows) else []
+    headers += [_CHALLENGE] if rows[0][1].status == HTTPStatus.UNAUTHORIZED else []
     description = "; ".join(dict.fromkeys(row.title for _, row in rows))
-    return _response(rows, description, _content(MEDIA_TYPE, _schema(documents.Problem), examples))
-
-
-def _status_response(rows: list[tuple[str, Row]]) -> dict[str, Any]:
-    """An error as OTLP tells it: in the encoding of the request."""
-    description = "; ".join(dict.fromkeys(row.title for _, row in rows))
-    example = {"code": CODES[rows[0][1].status], "message": _problem(*rows[0])["error"]}
-    return _response(rows, description, _content(JSON, _schema(documents.RpcStatus), {"status": example}))
-
-
-def _response(rows: list[tuple[str, Row]], description: str, content: dict[str, Any]) -> dict[str, Any]:
-    response: dict[str, Any] = {"description": description, "content": content}
-    if any(row.retry_after for _, row in rows):
-        response["headers"] = {
-            "Retry-After": {
-                "description": "Seconds until a retry makes sense.",
-                "schema": {"type": "integer"},
-            }
-        }
-    return response
+    return {"description": description, "headers": _headers(*headers), "content": content}
 
 
 def _problem(code: str, row: Row) -> dict[str, Any]:

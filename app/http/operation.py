@@ -33,8 +33,17 @@ Errors = tuple[type[TrailsError], ...]
 ON_AGENT: Final[Errors] = (NotFoundError, QuarantinedError)
 """What any route of one agent may meet."""
 
-_WITH_TOKEN: Final[Errors] = (UnauthorizedError, ForbiddenError, MisdirectedError, TooManyRequestsError)
+_ANY: Final[Errors] = (BadRequestError, MisdirectedError, TooManyRequestsError, UnavailableError)
+"""What any route may answer: a target of several readings, another's host, too much, a database away."""
+
+_WITH_TOKEN: Final[Errors] = (UnauthorizedError, ForbiddenError)
 _WITH_BODY: Final[Errors] = (InvalidJsonError, PayloadTooLargeError, UnsupportedMediaTypeError)
+
+
+TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"}
+"""Text in a query: no control characters (``app.http.target``)."""
+
+AGENT_ID: Final[dict[str, Any]] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -95,7 +104,7 @@ def describe(
         media_type: the answer's.
         otlp: errors are told as OTLP wants it, and spans themselves say what came before, not a key.
     """
-    known: list[type[TrailsError]] = [BadRequestError, UnavailableError, *errors]
+    known: list[type[TrailsError]] = [*_ANY, *errors]
     known += _WITH_BODY if body else ()
     known += _WITH_TOKEN if permission else ()
     struct, body_example = body or (None, None)

@@ -10,7 +10,7 @@ from app.errors import AnswerTooLargeError, BadRequestError, ConflictError, NotF
 from app.http import documents, examples
 from app.http.access import check_agent_id, granted
 from app.http.exchange import Call, services_of
-from app.http.operation import Field, describe
+from app.http.operation import AGENT_ID, TEXT, Field, describe
 from app.http.query import page_of
 from app.http.responses import Answer, answer
 from app.http.target import Query, one_field, parse_query
@@ -26,6 +26,8 @@ MAX_SESSION_LIMIT = 500
 """Sessions in one page, by default and at most."""
 
 _NODE_TYPE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_NAME = {**TEXT, "minLength": 1, "maxLength": MAX_NAME_CHARS}
+_TYPE = {"type": "string", "pattern": f"^{_NODE_TYPE.pattern}$"}
 _DAY_OR_INSTANT = {"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]}
 _A_DAY = "A date alone, such as 2026-11-30, is the start of that day in UTC."
 _FIELDS = frozenset({"agent", "since", "until", "status", "tool", "node_type", "after", "limit"})
@@ -40,13 +42,17 @@ _PAGE_FIELDS = frozenset({"after", "limit"})
         answer=documents.SessionList,
         example=examples.SESSIONS,
         query=(
-            Field("agent", {"type": "string"}, "Sessions in which this agent took part."),
+            Field("agent", AGENT_ID, "Sessions in which this agent took part."),
             Field("since", _DAY_OR_INSTANT, f"Begun at this time or later. {_A_DAY}"),
             Field("until", _DAY_OR_INSTANT, f"Begun before this time. {_A_DAY}"),
-            Field("status", {"type": "string"}, "With a node of this outputs.status, such as failed."),
-            Field("tool", {"type": "string"}, "With a call of this tool."),
-            Field("node_type", {"type": "string"}, "With a node of this type, such as SELF_CORRECTION."),
-            Field("after", {"type": "string"}, "The next of an earlier answer: go on there."),
+            Field("status", _NAME, "With a node of this outputs.status, such as failed."),
+            Field("tool", _NAME, "With a call of this tool."),
+            Field(
+                "node_type",
+                {"type": "string", "pattern": f"^{_NODE_TYPE.pattern}$"},
+                "With a node of this type, such as SELF_CORRECTION.",
+            ),
+            Field("after", TEXT, "The next of an earlier answer: go on there."),
             Field(
                 "limit",
                 {"type": "integer", "minimum": 1, "default": SESSION_LIMIT},
@@ -83,7 +89,7 @@ async def list_sessions(request: Call) -> Answer:
         example=examples.SESSION,
         errors=(NotFoundError, ConflictError, AnswerTooLargeError, QuarantinedError),
         query=(
-            Field("after", {"type": "string"}, "The next of an earlier answer: go on there."),
+            Field("after", TEXT, "The next of an earlier answer: go on there."),
             Field(
                 "limit",
                 {"type": "integer", "minimum": 1},

@@ -11,7 +11,7 @@ from app.http import documents, examples
 from app.http.access import granted
 from app.http.bodies import read_json
 from app.http.exchange import Call, services_of
-from app.http.operation import Field, describe
+from app.http.operation import TEXT, Field, describe
 from app.http.query import page_of
 from app.http.responses import Answer, answer
 from app.ledger.administration import NewTenant, told, written
@@ -57,7 +57,7 @@ async def create_tenant(request: Call) -> Answer:
         answer=documents.TenantList,
         example=examples.TENANTS,
         query=(
-            Field("after", {"type": "string"}, "List tenants with a slug above this one."),
+            Field("after", TEXT, "List tenants with a slug above this one."),
             Field("limit", {"type": "integer", "minimum": 1, "default": MAX_TENANTS}, "Most to list."),
         ),
     ),

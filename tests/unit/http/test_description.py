@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
+import schemathesis
+from jsonschema import Draft202012Validator
 from litestar import get
 from litestar.testing import TestClient
 
@@ -63,14 +66,17 @@ def test_every_operation_says_what_it_does_takes_and_answers(document: dict[str,
         assert len(operation["description"]) > 30, where
         assert operation["operationId"], where
         assert ("requestBody" in operation) is (method == "post"), where
-        assert {"200", "400", "500", "503"} <= operation["responses"].keys(), where
+        assert {"200", "400", "429", "500", "503"} <= operation["responses"].keys(), where
+        for waits in ("429", "503"):
+            assert "Retry-After" in operation["responses"][waits]["headers"], where
         for status, response in operation["responses"].items():
             told_as_status = status == "200" or path == OTLP
             main = "application/json" if told_as_status else "application/problem+json"
             if (path, status) == METRICS:
                 main = "text/plain"
             assert main in response["content"], where
-            assert status == "200" or len(response["content"]) == 1, where
+            assert status == "200" or len(response["content"]) == (3 if path == OTLP else 1), where
+            assert "X-Request-Id" in response["headers"], where
             for content in response["content"].values():
                 assert content["examples"], where
                 assert content["schema"], where
@@ -81,7 +87,16 @@ def test_every_operation_says_what_it_does_takes_and_answers(document: dict[str,
         assert given == named, where
 
 
+def test_the_document_is_openapi_3_1_and_its_schemas_are_json_schema(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1.")
+    schemathesis.openapi.from_dict(copy.deepcopy(document), config=schemathesis.Config()).validate()
+    for schema in document["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    headers = set(re.findall(r'"\$ref": "#/components/headers/(\w+)"', json.dumps(document)))
+    assert headers == set(document["components"]["headers"])
     found = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document)))
     assert found == set(document["components"]["schemas"])
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
@@ -114,6 +129,15 @@ def test_the_page_loads_nothing_from_elsewhere(path: str) -> None:
     assert "Ask to act" in page
     assert not re.search(r"<script|<link|<img|<iframe|src=|@import|url\(", page)
     assert re.findall(r'href="([^"]*)"', page) == ["/schema/openapi.json"]
+
+
+def test_options_names_every_method_of_a_path(document: dict[str, Any]) -> None:
+    client = TestClient(APP)
+    for path, item in document["paths"].items():
+        answer = client.options(re.sub(r"\{\w+\}", "x", path))
+        methods = {method.upper() for method in item} | {"OPTIONS"}
+        assert answer.status_code == 204, path
+        assert set(answer.headers["allow"].split(", ")) == methods, path
 
 
 def test_yaml_says_the_same(document: dict[str, Any]) -> None:
