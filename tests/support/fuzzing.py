@@ -172,12 +172,13 @@ class Fuzzed:
 
     def renew(self, name: str) -> None:
         """A fresh agent with actions of every kind, and a key to revoke: what came before may be used up."""
+        self._turn = itertools.count(1)
         own = self.server.operator_token
         agent = f"{AGENT}-{name}"
         made = self.post("/v1/agents", own, agent_id=agent, policy=POLICY)
         self.tokens[Role.AGENT] = made["token"]
         # What waits already is not asked for twice, so each has an input of its own.
-        asked = [*[("search", None)] * 12, *[("send", number) for number in range(12)]]
+        asked = [pair for number in range(12) for pair in (("search", None), ("send", number))]
         actions = [
             self.post(f"/v1/agents/{agent}/actions", own, tool=tool, input=value, session_id=SESSION)
             for tool, value in asked
