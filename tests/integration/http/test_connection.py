@@ -167,7 +167,8 @@ def test_what_is_not_http_is_told_as_a_problem(
     (reply,) = converse(service.port, raw)
     assert "secret-word" not in refused(reply)
     (record,) = [record for record in caplog.records if record.message.startswith("refused: ")]
-    assert vars(record)["fields"] == {"request_id": reply.json["request_id"]}
+    told = {"request_id": reply.json["request_id"], "peer": "127.0.0.1"}
+    assert vars(record)["fields"] == told
 
 
 def test_what_came_before_a_malformed_request_is_answered_first(service: Running, token: str) -> None:
