@@ -30,10 +30,10 @@ def verify_export(
 
     Args:
         lines: the file's lines with their line feeds, as iterating over a binary file gives them.
-        trusted: the key that the chain must begin with; without it the signer is only self-declared.
+        trusted: the key that was pinned; without it the signer is only self-declared.
         checkpoints: hashes by seq that were kept elsewhere.
     """
-    reader = ExportReader(trusted, checkpoints)
+    reader = ExportReader(trusted, checkpoints, pins=() if trusted is None else (trusted,))
     for line in lines:
         reader.take(line)
     return reader.report()
@@ -47,9 +47,13 @@ class ExportReader:
     """
 
     def __init__(
-        self, trusted: PublicKey | None = None, checkpoints: Mapping[int, str] | None = None
+        self,
+        trusted: PublicKey | None = None,
+        checkpoints: Mapping[int, str] | None = None,
+        *,
+        pins: Iterable[PublicKey] = (),
     ) -> None:
-        self.audit = ChainAudit(trusted, checkpoints)
+        self.audit = ChainAudit(trusted, checkpoints, pins=pins)
         self.records = 0
         self.first = True
         self.carriage_returns = False

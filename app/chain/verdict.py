@@ -24,6 +24,8 @@ class Verdict(enum.StrEnum):
     """No record was looked at."""
     UNCHECKED = "could not check"
     """Something needed was out of reach: a file, the database, an anchor."""
+    OTHER_KEY = "another key"
+    """Sound, but begun with a key that is not the pinned one: an earlier or later one, or anybody's."""
     INCOMPLETE = "incomplete"
     """What is there is sound, but more was there once: a cut line, or a checkpoint beyond the head."""
     TAMPERED = "tampered"
@@ -42,6 +44,7 @@ _EXIT_CODES = {
     Verdict.NOTHING: 4,
     Verdict.UNCHECKED: 5,
     Verdict.SELF_DECLARED: 6,
+    Verdict.OTHER_KEY: 7,
 }
 
 _SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}

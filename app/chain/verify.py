@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from app.chain.canonical import read_canonical
 from app.chain.keys import PublicKey
 from app.chain.record import (
@@ -27,7 +29,7 @@ from app.chain.record import (
     is_hex,
     parse_timestamp,
 )
-from app.chain.report import MAX_FAULTS, Fault, Report
+from app.chain.report import MAX_FAULTS, Fault, OtherKey, PutInForce, Report
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, JsonValue
 from app.errors import (
     ChainError,
@@ -55,6 +57,8 @@ class Verifier:
     Args:
         trusted: the key that the chain must begin with. Without it the genesis record's own word is taken,
             and whoever re-signed a whole chain is not found out.
+        must_begin: whether a chain that begins with another key than ``trusted`` is refused; if not, it is
+            judged by the key that it names.
 
     ``head`` is the last verified position, ``key`` the key in force, ``genesis_key`` the chain's first key,
     ``genesis`` the payload of its first record.
@@ -70,11 +74,13 @@ class Verifier:
         "genesis_key",
         "head",
         "key",
+        "must_begin",
         "trusted",
     )
 
-    def __init__(self, trusted: PublicKey | None = None) -> None:
+    def __init__(self, trusted: PublicKey | None = None, *, must_begin: bool = True) -> None:
         self.trusted = trusted
+        self.must_begin = must_begin
         self.head: Head | None = None
         self.key: PublicKey | None = None
         self.genesis_key: PublicKey | None = None
@@ -170,7 +176,7 @@ class Verifier:
         key = _named_key(fields) if fields.seq == 0 else self.key
         if key is None:
             raise SignatureError("the key is unknown, for the genesis record does not verify", seq=fields.seq)
-        if fields.seq == 0 and self.trusted is not None and key != self.trusted:
+        if fields.seq == 0 and self.must_begin and self.trusted is not None and key != self.trusted:
             reason = f"the genesis record names key {key.key_id}, not the trusted {self.trusted.key_id}"
             raise SignatureError(reason, seq=0)
         try:
@@ -231,22 +237,32 @@ def verify_chain(
 
     Args:
         records: the records in the chain's order, untrusted.
-        trusted: the key that the chain must begin with; without it the signer is only self-declared.
+        trusted: the key that was pinned; without it the signer is only self-declared.
         checkpoints: hashes by seq that were kept elsewhere.
     """
-    audit = ChainAudit(trusted, checkpoints)
+    audit = ChainAudit(trusted, checkpoints, pins=() if trusted is None else (trusted,))
     for signed in records:
         audit.add(signed)
     return audit.report()
 
 
 class ChainAudit:
-    """Collects what is wrong with one chain, fed record by record (``report`` may be asked at any time)."""
+    """Collects what is wrong with one chain, fed record by record (``report`` may be asked at any time).
+
+    That a chain does not begin with ``trusted`` is a fault; with ``pins``, keys that a person chose, it is
+    told as what it is, a chain of another key.
+    """
 
     def __init__(
-        self, trusted: PublicKey | None = None, checkpoints: Mapping[int, str] | None = None
+        self,
+        trusted: PublicKey | None = None,
+        checkpoints: Mapping[int, str] | None = None,
+        *,
+        pins: Iterable[PublicKey] = (),
     ) -> None:
-        self._verifier = Verifier(trusted)
+        self._pins = tuple(pins)
+        self._put_in_force: PutInForce | None = None
+        self._verifier = Verifier(trusted, must_begin=not self._pins)
         self._checkpoints = dict(checkpoints or {})
         self._faults: list[Fault] = []
         self._last: Fault | None = None
@@ -263,6 +279,7 @@ class ChainAudit:
         """Verifies the next record; None when it was refused (the report says why)."""
         self._line += 1
         self._checked += 1
+        signed_by = self._verifier.key
         try:
             record = self._verifier.step(signed)
         except ChainError as error:
@@ -270,6 +287,8 @@ class ChainAudit:
             self._verifier.resync(signed)
             return None
         self._unknown_kinds += record.kind not in KNOWN_KINDS
+        if self._pins and signed_by is not None:
+            self._watch_pins(record, signed_by)
         self._compare(record)
         return record
 
@@ -321,7 +340,23 @@ class ChainAudit:
             missing_checkpoints=tuple(sorted(self._checkpoints)),
             anchored_to=self._anchored_to,
             cut=self._cut,
+            other_key=self._other_key(),
         )
+
+    def _watch_pins(self, record: VerifiedRecord, signed_by: PublicKey) -> None:
+        """Notes the first pinned key that a rotation put in force, and what it signed since."""
+        later, key = self._put_in_force, self._verifier.key
+        if later is not None:
+            if signed_by == later.key:
+                self._put_in_force = replace(later, records=later.records + 1)
+        elif record.kind == KEY_ROTATED and key is not None and key in self._pins:
+            self._put_in_force = PutInForce(key, record.seq, signed_by)
+
+    def _other_key(self) -> OtherKey | None:
+        begun = self._verifier.genesis_key
+        if not self._pins or begun is None or begun in self._pins:
+            return None
+        return OtherKey(begun, self._pins, self._put_in_force)
 
     def _refuse(self, signed: SignedRecord, error: ChainError) -> None:
         self._faulty += 1

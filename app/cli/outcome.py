@@ -38,6 +38,7 @@ _STYLES: Final = {
     Verdict.SELF_DECLARED: "yellow",
     Verdict.NOTHING: "yellow",
     Verdict.UNCHECKED: "yellow",
+    Verdict.OTHER_KEY: "red",
     Verdict.INCOMPLETE: "red",
     Verdict.TAMPERED: "bold red",
 }
@@ -184,6 +185,10 @@ _ADVICE: Final = {
     ),
     Verdict.NOTHING: "nothing was verified",
     Verdict.UNCHECKED: "not everything could be looked at",
+    Verdict.OTHER_KEY: (
+        "self-consistent, but not begun with the pinned key: pin the one it began with only if whoever "
+        "gave you the key vouches for it"
+    ),
     Verdict.INCOMPLETE: "what is there is sound, but records are missing",
     Verdict.TAMPERED: "do not rely on these records",
 }
@@ -224,7 +229,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
 def _first(outcome: Outcome) -> str:
     report = outcome.report
     if report is None or not report.first_faults:
-        return outcome.note or _incomplete(report)
+        return outcome.note or _incomplete(report) or _other_key(report)
     more = f" (and {report.fault_count - 1} more)" if report.fault_count > 1 else ""
     return _fault(report.first_faults[0]) + more
 
@@ -238,6 +243,11 @@ def _incomplete(report: Report | None) -> str:
     return "cut in the middle of a record" if report.cut else ""
 
 
+def _other_key(report: Report | None) -> str:
+    other = None if report is None else report.other_key
+    return "" if other is None else f"begins with key {other.begins_with.hex[:16]}…, not a pinned one"
+
+
 def _fault(fault: Fault) -> str:
     where = "line" if fault.seq is None else "seq"
     run = f" and the next {fault.records - 1}" if fault.records > 1 else ""
@@ -249,6 +259,8 @@ def _print_further_faults(console: Console, outcome: Outcome) -> None:
         return
     if outcome.note and outcome.report.first_faults:
         console.print(_line(outcome.verdict, f"{outcome.name}: {outcome.note}"))
+    if outcome.verdict is Verdict.OTHER_KEY and outcome.report.other_key is not None:
+        console.print(_line(outcome.verdict, f"{outcome.name}: {outcome.report.other_key.told}"))
     for fault in outcome.report.first_faults[1:]:
         console.print(_line(Verdict.TAMPERED, f"{outcome.name}: {_fault(fault)}"))
     unlisted = outcome.report.fault_count - len(outcome.report.first_faults)

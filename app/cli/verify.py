@@ -50,6 +50,7 @@ Exit codes (text, --json and --quiet agree):
   4  nothing to verify: no record was looked at
   5  could not check: unreadable file, no export, database away, newer format
   6  self-declared: sound, but no trusted key; pin one with --public-key
+  7  another key: sound, but begun with a key that is not the pinned one
 """
 
 

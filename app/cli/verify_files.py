@@ -131,8 +131,9 @@ class _Reading:
             for anchor in self._options.anchors
             if anchor.belongs_to(tenant=None, agent_id=said.log_id, log_uuid=said.log_uuid)
         ]
+        pinned = self._options.pinned
         self._reader = reader = ExportReader(
-            trusted_key(text, self._options.pinned), checkpoints(self._anchors)
+            trusted_key(text, pinned), checkpoints(self._anchors), pins=pinned.values()
         )
         for line in self._ahead:
             reader.take(line)

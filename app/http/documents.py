@@ -569,11 +569,21 @@ class RpcStatus(Struct):
 ProtobufStatus = Annotated[str, Meta(description="A google.rpc.Status in protobuf.")]
 
 
+class SigningKey(Struct):
+    """A key that a tenant has or had. What a retired one signed while it was in force verifies for ever."""
+
+    key_id: str
+    public_key: Hex64
+    created_at: Annotated[str, Meta(description="RFC 3339.")]
+    retired: bool
+
+
 class PublicKey(Struct):
-    """The key that verifies the tenant's records."""
+    """The key that new chains of the tenant begin with, and all that it has had, oldest first."""
 
     public_key: Hex64
     algorithm: Literal["ed25519"]
+    keys: list[SigningKey]
 
 
 class Ok(Struct):

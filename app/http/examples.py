@@ -246,7 +246,18 @@ SPAN_EXPORT_ANSWER: Final[dict[str, Any]] = {
         "errorMessage": "span 5b8efff798038103d269b633813fc60c/eee19b7e 'search': spanId: must be 8 bytes",
     }
 }
-PUBLIC_KEY: Final[dict[str, Any]] = {"public_key": KEY, "algorithm": "ed25519"}
+PUBLIC_KEY: Final[dict[str, Any]] = {
+    "public_key": KEY,
+    "algorithm": "ed25519",
+    "keys": [
+        {
+            "key_id": "21fe31dfa154a261",
+            "public_key": KEY,
+            "created_at": "2026-07-01T12:00:00.000000Z",
+            "retired": False,
+        }
+    ],
+}
 METRICS: Final = """\
 # HELP trails_requests_total Requests answered.
 # TYPE trails_requests_total counter

@@ -23,9 +23,12 @@ from app.http.responses import Answer, answer
     ),
 )
 async def public_key(request: Call) -> Answer:
-    """The Ed25519 key that signs the records of the token's tenant; of the default tenant without a token."""
+    """The Ed25519 key that signs the records of the token's tenant; of the default tenant without a token.
+
+    ``keys`` lists it with those before it. A verifier pins the one that a chain began with: ``public_key`` of
+    the agent's status.
+    """
     services = services_of(request)
     principal = authenticate_if_given(request.scope)
     tenant_id = services.tokens.default_tenant if principal is None else principal.tenant_id
-    key = await services.ledger.public_key(tenant_id)
-    return answer({"public_key": key, "algorithm": "ed25519"})
+    return answer(await services.ledger.public_keys(tenant_id))

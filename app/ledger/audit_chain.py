@@ -99,7 +99,8 @@ class RegisteredChain(AuditedChain):
         self._keys = keys
         self._follow_rotation = follow_rotation
         text = None if first.trail is None else first.trail.signed_text
-        self._inspector = ChainInspector(chain_id, trusted_key(text, keys), checkpoints)
+        pins = keys.values() if keys and follow_rotation else ()  # whoever pins keys is told of another one
+        self._inspector = ChainInspector(chain_id, trusted_key(text, keys), checkpoints, pins=pins)
         self._audit = self._inspector.audit
         self._rows = 0
         self._act_end = 0

@@ -7,7 +7,7 @@ inspection goes on behind it, so that an auditor sees how far the damage reaches
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import db.ledger
@@ -38,10 +38,15 @@ class ChainInspector:
     """Takes the rows of one chain in order of ``seq``: the record as evidence, the columns as claims."""
 
     def __init__(
-        self, chain_id: ChainId, trusted: PublicKey | None, checkpoints: Mapping[int, str] | None = None
+        self,
+        chain_id: ChainId,
+        trusted: PublicKey | None,
+        checkpoints: Mapping[int, str] | None = None,
+        *,
+        pins: Iterable[PublicKey] = (),
     ) -> None:
         self._id = chain_id
-        self.audit = ChainAudit(trusted, checkpoints)
+        self.audit = ChainAudit(trusted, checkpoints, pins=pins)
 
     def push(self, row: TrailRow) -> VerifiedRecord | None:
         """Verifies one row; what is wrong with it is noted, and the next one is judged on its own.

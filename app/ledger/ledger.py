@@ -24,7 +24,7 @@ from app.guard import decide
 from app.guard.claim import claim
 from app.guard.standing import standing
 from app.ledger.act import Actor
-from app.ledger.administration import Administration, genesis_payload
+from app.ledger.administration import Administration, genesis_payload, written
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
@@ -55,7 +55,7 @@ from db.schema import DEFAULT_TENANT_ID
 from db.spans import Sight
 
 if TYPE_CHECKING:
-    from app.chain.strict import JsonObject
+    from app.chain.strict import JsonObject, JsonValue
     from app.guard import bodies
     from app.guard.decide import Act, Ask, Decision
     from app.guard.policy import Policy
@@ -174,6 +174,23 @@ class Ledger:
     async def public_key(self, tenant_id: UUID) -> str:
         """The tenant's public key, 64 hex: what a verifier pins."""
         return (await self._keystore.of(tenant_id)).newest.public.hex
+
+    async def public_keys(self, tenant_id: UUID) -> JsonObject:
+        """The tenant's public key as ``public_key`` says, and all it has had, oldest first.
+
+        A chain begins with the one that was the newest then, which its status names; that is the one to pin.
+        """
+        keys = await self._keystore.of(tenant_id)
+        told: list[JsonValue] = [
+            {
+                "key_id": row.key_id,
+                "public_key": row.public_key,
+                "created_at": written(row.created_at),
+                "retired": keys.is_retired(keys.by_public_key[row.public_key].public),
+            }
+            for row in keys.rows
+        ]
+        return {"public_key": keys.newest.public.hex, "algorithm": "ed25519", "keys": told}
 
     # --- agents -------------------------------------------------------------------------------------
 

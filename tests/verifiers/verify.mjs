@@ -60,8 +60,8 @@ function decode(bytes) {
   }
 }
 
-// One record on top of `state`: {seq, hash, timestamp, key, genesis}, or null at the beginning.
-function step(state, line, pinned) {
+// One record on top of `state`: {seq, hash, timestamp, key, first}, or null at the beginning.
+function step(state, line) {
   const tail = TAIL.exec(line);
   demand(tail !== null && tail[0].length === TAIL_LENGTH, "no hash and signature at the end of the line");
   const text = line.slice(0, -TAIL_LENGTH) + "}";
@@ -83,10 +83,9 @@ function step(state, line, pinned) {
   const sum = createHash("sha256").update("lineage-audit-v1\n").update(text, "utf8").digest("hex");
   demand(sum === hash, "the hash is not that of the text");
   const key = state === null ? loadKey(record.payload.public_key) : state.key;
-  demand(state !== null || pinned === null || key.hex === pinned, "not the pinned key");
   checkSignature(key, hash, signature);
   const next = record.kind === "key_rotated" ? loadKey(record.payload.public_key) : key;
-  return { seq, hash, timestamp, key: next };
+  return { seq, hash, timestamp, key: next, first: state === null ? key.hex : state.first };
 }
 
 function verifyFile(bytes, pinned, checkpoint) {
@@ -101,7 +100,7 @@ function verifyFile(bytes, pinned, checkpoint) {
       cut = true;
       break;
     }
-    state = step(state, decode(line), pinned);
+    state = step(state, decode(line));
     if (checkpoint !== null && state.seq === checkpoint.seq) {
       demand(state.hash === checkpoint.hash, "the checkpoint has another hash");
       confirmed = true;
@@ -110,6 +109,7 @@ function verifyFile(bytes, pinned, checkpoint) {
   }
   if (cut || !confirmed) return [3, "incomplete"];
   if (state === null) return [4, "nothing to verify"];
+  if (pinned !== null && state.first !== pinned) return [7, `begins with key ${state.first}, not the pinned one`];
   if (pinned === null) return [6, "consistent in itself; the signer's key is self-declared"];
   return [0, `verified up to seq ${state.seq}`];
 }

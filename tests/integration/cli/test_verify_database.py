@@ -53,7 +53,10 @@ def test_c23_without_any_key_the_signer_is_only_self_declared(trail: Trail) -> N
     key = trail.verify().json["chains"][0]["public_key"]
     assert trail.verify("--public-key", key, env=keyless).code == 0
     other = SigningKey.from_raw(bytes(32)).public.hex
-    assert trail.verify("--public-key", other, env=keyless).code == 1
+    assert trail.verify("--public-key", other, env=keyless).code == 7
+    sign_again(trail, SigningKey.from_raw(hashlib.sha256(b"attacker").digest()), plant_key=False)
+    assert trail.verify("--public-key", key, env=keyless).code != 0
+    assert trail.verify().code == 1
 
 
 def test_another_installations_master_key_could_not_check(trail: Trail) -> None:

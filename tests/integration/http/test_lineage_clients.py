@@ -28,7 +28,9 @@ def test_health_and_public_key_need_no_token(service: Running) -> None:
     assert stranger.get("/healthz").json == {"ok": True}
     key = stranger.get("/v1/public-key")
     assert key.status == 200
-    assert key.json.keys() == {"public_key", "algorithm"}
+    assert key.json.keys() == {"public_key", "algorithm", "keys"}
+    [listed] = key.json["keys"]
+    assert (listed["public_key"], listed["retired"]) == (key.json["public_key"], False)
     assert key.json["algorithm"] == "ed25519"
     assert len(bytes.fromhex(key.json["public_key"])) == 32
 

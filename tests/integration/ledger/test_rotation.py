@@ -206,6 +206,17 @@ async def test_c24_keys_of_the_old_form_open_and_are_older_than_every_dated_one(
     assert (await agent.at(again).verify())["ok"] is True
 
 
+async def test_all_keys_are_told_and_a_chain_tells_the_one_it_began_with(agent: Caller) -> None:
+    first = await agent.ledger.public_key(DEFAULT_TENANT_ID)
+    second = await rotated(agent.ledger)
+    await agent.ask("search")
+    told = await agent.ledger.public_keys(DEFAULT_TENANT_ID)
+    assert told["public_key"] == second
+    assert [(key["public_key"], key["retired"]) for key in told["keys"]] == [(first, True), (second, False)]
+    assert (await agent.status())["public_key"] == first
+    assert (await agent.verify())["genesis_key"] == first
+
+
 async def change_keys(admin: asyncpg.Connection[asyncpg.Record], change: str, of: str) -> None:
     """What a superuser can do who switches the triggers off."""
     await admin.execute("ALTER TABLE trails.signing_keys DISABLE TRIGGER ALL")

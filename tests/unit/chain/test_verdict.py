@@ -15,11 +15,13 @@ EXIT_CODES = {
     Verdict.NOTHING: 4,
     Verdict.UNCHECKED: 5,
     Verdict.SELF_DECLARED: 6,
+    Verdict.OTHER_KEY: 7,
 }
 
 BY_SEVERITY = [
     Verdict.TAMPERED,
     Verdict.INCOMPLETE,
+    Verdict.OTHER_KEY,
     Verdict.UNCHECKED,
     Verdict.NOTHING,
     Verdict.SELF_DECLARED,

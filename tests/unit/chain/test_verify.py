@@ -9,7 +9,7 @@ import pytest
 
 from app.chain.link import seal
 from app.chain.record import Draft, SignedRecord, VerifiedRecord, hash_text
-from app.chain.report import MAX_FAULTS, Report
+from app.chain.report import MAX_FAULTS, OtherKey, PutInForce, Report
 from app.chain.verdict import Verdict
 from app.chain.verify import ChainAudit, Verifier, verify_chain, verify_detached
 from app.errors import (
@@ -232,13 +232,40 @@ def test_a_rotation_to_a_bad_key_is_refused(text: str) -> None:
 def test_c23_a_chain_signed_anew_is_never_plainly_valid() -> None:
     forged = untrusted(chain(signer=STRANGER))
     pinned = verify_chain(forged, ONE.public)
-    assert pinned.verdict is Verdict.TAMPERED
-    assert _faults(pinned) == [(0, 1, "signature", 1)]
-    assert not pinned.signer_trusted
+    assert (pinned.verdict, pinned.verdict.exit_code) == (Verdict.OTHER_KEY, 7)
+    assert (_faults(pinned), pinned.signer_trusted) == ([], False)
+    assert pinned.other_key == OtherKey(STRANGER.public, (ONE.public,), None)
     unpinned = verify_chain(forged)
     assert unpinned.verdict is Verdict.SELF_DECLARED
     assert unpinned.verdict.exit_code == 6
     assert unpinned.genesis_key == STRANGER.public
+
+
+def test_c24_a_key_pinned_after_a_rotation_is_told_from_a_change() -> None:
+    """Who pins the newest key learns which one the chain began with, and how the newest came in."""
+    before = extend(chain(5), [rotation(TWO.public.hex)], ONE)
+    records = untrusted(extend(before, [event(6), event(7), event(8)], TWO))
+    report = verify_chain(records, TWO.public)
+    later = PutInForce(TWO.public, 5, ONE.public, 3)
+    assert report.verdict is Verdict.OTHER_KEY
+    assert report.other_key == OtherKey(ONE.public, (TWO.public,), later)
+    told = f"{TWO.public.hex} was put in force at seq 5 by a record that {ONE.public.hex} signed"
+    assert told in report.other_key.told
+    assert verify_chain(records, ONE.public).other_key is None
+    claimed = verify_chain(records[:6], TWO.public).other_key
+    assert claimed is not None
+    assert claimed.put_in_force == PutInForce(TWO.public, 5, ONE.public, 0)
+    records[7] = SignedRecord(records[7].text.replace("7", "8", 1), records[7].hash, records[7].signature)
+    assert verify_chain(records, TWO.public).verdict is Verdict.TAMPERED
+    assert verify_chain(records[:7], TWO.public, {8: "ab" * 32}).verdict is Verdict.INCOMPLETE
+
+
+def test_a_chain_that_must_begin_with_a_key_is_at_fault_with_another() -> None:
+    audit = ChainAudit(ONE.public)
+    for record in untrusted(chain(3, STRANGER)):
+        audit.add(record)
+    assert audit.report().verdict is Verdict.TAMPERED
+    assert _faults(audit.report()) == [(0, 1, "signature", 1)]
 
 
 def test_c18_a_cut_tail_is_told_by_a_checkpoint_and_only_by_one() -> None:

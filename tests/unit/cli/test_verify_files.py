@@ -194,7 +194,12 @@ def test_t11_memory_does_not_grow_with_the_length_of_a_chain(tmp_path: Path) -> 
 
 def test_c23_a_chain_signed_anew_is_never_verified_without_a_pinned_key() -> None:
     resigned = VECTORS / "bad/resigned.jsonl"
-    assert verify(resigned, "--public-key", KEY).code == 1
+    pinned = verify(resigned, "--public-key", KEY)
+    assert (pinned.code, pinned.json["verdict"]) == (7, "another key")
+    assert pinned.json["chains"][0]["other_key"]["pinned"] == [KEY]
+    begun = json.loads(lines(resigned)[0])["payload"]["public_key"]
+    text = run_trails("verify", resigned, "--public-key", KEY).out
+    assert f"begins with key {begun}, which is not {KEY}" in text.replace("\n", " ")
     assert verify(resigned).code == 6
     assert "the signer is not trusted" in run_trails("verify", resigned).out
 
