@@ -39,6 +39,7 @@ class Permission(enum.StrEnum):
     CREATE_AGENT = "create_agent"
     LIST_AGENTS = "list_agents"
     ISSUE_TOKEN = "issue_token"  # noqa: S105  the name of a permission, no secret
+    REVOKE_TOKEN = "revoke_token"  # noqa: S105  as above
     READ_STATUS = "read_status"
     READ_ACTION = "read_action"
     READ_PENDING = "read_pending"
@@ -107,6 +108,7 @@ class Principal(msgspec.Struct, frozen=True):
         name: the actor of what it does: the agent's id, or the key's name.
         agent_id: set for agent keys, which reach that agent alone.
         key_id: visible id of its API key; None for the tokens of the installation and derived ones.
+        epoch: of a token that is derived for an agent: how often it was revoked before.
     """
 
     tenant_id: UUID
@@ -114,6 +116,7 @@ class Principal(msgspec.Struct, frozen=True):
     name: str
     agent_id: str | None = None
     key_id: str | None = None
+    epoch: int = 0
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -1,9 +1,10 @@
 """Bearer tokens: made from the master key and proven again by it, so that none is ever stored.
 
 An agent's token is ``agt_<tenant, 32 hex>.<agent id>.<HMAC-SHA256, 64 hex>``. The MAC covers tenant and
-agent, so a token works for exactly one agent, and asking for it again gives the same one. The operator's
-token is a secret of the installation, and root's, if there is one. Comparisons are constant-time on bytes
-(case H18).
+agent, so a token works for exactly one agent, and asking for it again gives the same one. Each revocation
+begins another epoch; the tokens of later epochs name theirs, ``agt_….<agent id>.<epoch>.<MAC>``, and the MAC
+covers it. The operator's token is a secret of the installation, and root's, if there is one. Comparisons are
+constant-time on bytes (case H18).
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ ROOT_NAME = "root"
 
 _PURPOSE = "agent-token"
 _BEARER = re.compile(rb"bearer ([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
-_AGENT_TOKEN = re.compile(rb"agt_([0-9a-f]{32})\.([A-Za-z0-9_-]{1,64})\.([0-9a-f]{64})")
+_AGENT_TOKEN = re.compile(
+    rb"agt_([0-9a-f]{32})\.([A-Za-z0-9_-]{1,64})\.(?:([1-9][0-9]{0,8})\.)?([0-9a-f]{64})"
+)
+
+AGENT_PREFIX = "agt_"
+"""Begins the tokens that are derived for agents."""
 
 
 class Tokens:
@@ -42,12 +48,15 @@ class Tokens:
         self._root = None if root_token is None else hashlib.sha256(root_token.encode()).digest()
         self.default_tenant = default_tenant
 
-    def issue(self, tenant_id: UUID, agent_id: str) -> str:
-        """The token of one agent, the same each time."""
-        return f"agt_{tenant_id.hex}.{agent_id}.{self._mac(tenant_id, agent_id)}"
+    def issue(self, tenant_id: UUID, agent_id: str, epoch: int = 0) -> str:
+        """The token of one agent after ``epoch`` revocations, the same each time."""
+        named = f"{agent_id}.{epoch}" if epoch else agent_id
+        return f"{AGENT_PREFIX}{tenant_id.hex}.{named}.{self._mac(tenant_id, named)}"
 
     def authenticate(self, header: bytes | None) -> Principal:
         """Who sends this ``Authorization`` header.
+
+        Of an agent's token that is not all: its ``epoch`` must be the one in force, which the ledger knows.
 
         Args:
             header: the header's value as it came, or None when there was none.
@@ -68,13 +77,15 @@ class Tokens:
         if parts is None:
             raise UnauthorizedError
         tenant_id, agent_id = UUID(parts[1].decode()), parts[2].decode()
-        if not hmac.compare_digest(self._mac(tenant_id, agent_id).encode(), parts[3]):
+        epoch = "" if parts[3] is None else parts[3].decode()
+        named = f"{agent_id}.{epoch}" if epoch else agent_id
+        if not hmac.compare_digest(self._mac(tenant_id, named).encode(), parts[4]):
             raise UnauthorizedError
-        return Principal(tenant_id=tenant_id, role=Role.AGENT, name=agent_id, agent_id=agent_id)
+        return Principal(tenant_id, Role.AGENT, agent_id, agent_id, epoch=int(epoch or 0))
 
-    def _mac(self, tenant_id: UUID, agent_id: str) -> str:
-        # The tenant has a fixed length, so no two pairs give the same bytes.
-        return hmac.digest(self._key, tenant_id.bytes + agent_id.encode(), hashlib.sha256).hex()
+    def _mac(self, tenant_id: UUID, named: str) -> str:
+        # The tenant has a fixed length and no agent's id has a dot, so no two tokens cover the same bytes.
+        return hmac.digest(self._key, tenant_id.bytes + named.encode(), hashlib.sha256).hex()
 
 
 def bearer_of(header: bytes | None) -> bytes:

@@ -20,7 +20,7 @@ DEFAULT_URL = "http://127.0.0.1:9200"
 
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
-_AGENT_TOKEN = re.compile(r"agt_([0-9a-f]{32})\.([A-Za-z0-9_-]{1,64})\.[0-9a-f]{64}")
+_AGENT_TOKEN = re.compile(r"agt_([0-9a-f]{32})\.([A-Za-z0-9_-]{1,64})\.(?:[0-9]{1,9}\.)?[0-9a-f]{64}")
 
 
 class Service(msgspec.Struct, frozen=True):

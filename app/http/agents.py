@@ -9,11 +9,12 @@ from app.guard.bodies import NewAgent
 from app.http import documents, examples
 from app.http.access import check_agent_id, grant_further, granted
 from app.http.bodies import read_json
-from app.http.exchange import Call, services_of
+from app.http.exchange import Call, Services, services_of
 from app.http.operation import AGENT_ID, ON_AGENT, Field, describe
 from app.http.query import page_of
 from app.http.responses import Answer, answer
-from app.principal import Permission
+from app.http.why import reason_of
+from app.principal import Grant, Permission
 
 MAX_AGENTS = 5_000
 """Agents in one answer."""
@@ -40,7 +41,7 @@ async def create_agent(request: Call) -> Answer:
     grant = grant_further(request, Permission.CREATE_AGENT, agent_id)
     services = services_of(request)
     status = await services.ledger.create_agent(grant, new.policy, body.stamp("agents"))
-    return answer({"agent": status, "token": services.tokens.issue(grant.tenant_id, agent_id)})
+    return answer({"agent": status, "token": await _token(services, grant)})
 
 
 @get(
@@ -86,8 +87,39 @@ async def agent_status(request: Call) -> Answer:
     ),
 )
 async def agent_token(request: Call) -> Answer:
-    """The token that acts for this agent alone, the same each time. Operators only."""
+    """The token that acts for this agent alone, the same each time until it is revoked. Operators only."""
     services = services_of(request)
     grant = granted(request)
     await services.ledger.require_agent(grant)
-    return answer({"token": services.tokens.issue(grant.tenant_id, request.path_params["agent_id"])})
+    return answer({"token": await _token(services, grant)})
+
+
+@post(
+    "/v1/agents/{agent_id:str}/token/revoke",
+    status_code=200,
+    summary="Revoke an agent's token",
+    opt=describe(
+        Permission.REVOKE_TOKEN,
+        body=(documents.Why, examples.REASON),
+        answer=documents.AgentToken,
+        example={"token": examples.NEXT_TOKEN},
+        errors=(*ON_AGENT, IdempotencyConflictError),
+    ),
+)
+async def revoke_token(request: Call) -> Answer:
+    """Ends the agent's token, on every server process within a second; answers with its next one.
+
+    API keys of the role ``agent`` are revoked as keys. Operators only.
+    """
+    services = services_of(request)
+    grant = granted(request)
+    body = await read_json(request, grant)
+    stamp = body.stamp(f"agents/{grant.agent_id}/token/revoke")
+    administration = services.ledger.administration
+    epoch = await administration.revoke_token(grant, reason_of(body.value), stamp)
+    return answer({"token": services.tokens.issue(grant.tenant_id, grant.agent_id or "", epoch)})
+
+
+async def _token(services: Services, grant: Grant) -> str:
+    agent_id = grant.agent_id or ""
+    return services.tokens.issue(grant.tenant_id, agent_id, await services.ledger.token_epoch(grant))

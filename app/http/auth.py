@@ -1,7 +1,7 @@
 """Who is calling: the ``Authorization`` header of a request becomes a ``Principal`` (case H18).
 
-Tokens that are derived from the master key are proven on the spot. An API key is looked up, which the edge
-does before the routes: ``prepare`` keeps who it is, or why not, for whoever asks.
+The tokens of the installation are proven on the spot. An API key is looked up, and whether an agent's token
+was revoked, which the edge does before the routes: ``prepare`` keeps who it is, or why not, for whoever asks.
 """
 
 from __future__ import annotations
@@ -14,22 +14,29 @@ from app.api_key import PREFIX
 from app.errors import TrailsError, UnauthorizedError
 from app.http.exchange import Exchange, exchange_in, headers
 from app.http.peer import peer_of, site_of
-from app.principal import Principal
-from app.tokens import bearer_of
+from app.principal import Principal, Role
+from app.tokens import AGENT_PREFIX, bearer_of
 
 
 async def prepare(scope: Scope, exchange: Exchange) -> None:
-    """Looks up the API key of a request that carries one; a refusal is raised when a route asks who calls."""
+    """Looks up an API key or an agent's token; a refusal is raised when a route asks who calls."""
     given = headers(scope, b"authorization")
-    if len(given) != 1 or _KEY_PREFIX not in given[0]:
+    if len(given) != 1:
         return
+    services = exchange.services
     try:
-        exchange.holder = await exchange.services.ledger.caller(bearer_of(given[0]))
+        if _KEY_PREFIX in given[0]:
+            exchange.holder = await services.ledger.caller(bearer_of(given[0]))
+        elif _AGENT_PREFIX in given[0]:
+            agent = services.tokens.authenticate(given[0])
+            await services.ledger.require_in_force(agent)
+            exchange.holder = agent
     except TrailsError as error:
         exchange.refusal = error
 
 
 _KEY_PREFIX: Final = f" {PREFIX}".encode()
+_AGENT_PREFIX: Final = f" {AGENT_PREFIX}".encode()
 
 
 def authenticate(scope: Scope) -> Principal:
@@ -62,7 +69,10 @@ def _proven(exchange: Exchange, given: list[bytes]) -> Principal:
         return exchange.holder
     if len(given) > 1:
         raise UnauthorizedError
-    return exchange.services.tokens.authenticate(given[0] if given else None)
+    principal = exchange.services.tokens.authenticate(given[0] if given else None)
+    if principal.role is Role.AGENT:  # nobody has looked whether it is in force
+        raise UnauthorizedError
+    return principal
 
 
 def authenticate_if_given(scope: Scope) -> Principal | None:

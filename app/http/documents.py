@@ -266,7 +266,7 @@ class CreatedAgent(Struct):
 
 
 class AgentToken(Struct):
-    """An agent's token, the same each time."""
+    """An agent's token, the same each time until it is revoked."""
 
     token: str
 
@@ -737,7 +737,7 @@ class TenantList(Struct):
     tenants: list[TenantEntry]
 
 
-class WhySuspended(Struct, forbid_unknown_fields=True):
+class Why(Struct, forbid_unknown_fields=True):
     """Why; it stands on the record."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=1000)]

@@ -8,6 +8,7 @@ from typing import Any, Final
 HASH: Final = "5f0c9d3ef1f9f1be2b7f5a1e0d6f1d9a5f1c3b7a9e8d7c6b5a4f3e2d1c0b9a88"
 KEY: Final = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
 TOKEN: Final = "agt_7261696c730040008000000000000001.mailer.<64 hexadecimal digits>"  # noqa: S105  no token
+NEXT_TOKEN: Final = "agt_7261696c730040008000000000000001.mailer.1.<64 hexadecimal digits>"  # noqa: S105  as above
 
 POLICY: Final[dict[str, Any]] = {
     "budget": 50,

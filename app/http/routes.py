@@ -30,6 +30,7 @@ ROUTES: tuple[HTTPRouteHandler, ...] = (
     agents.list_agents,
     agents.agent_status,
     agents.agent_token,
+    agents.revoke_token,
     actions.request_action,
     actions.pending_actions,
     actions.read_action,

@@ -14,14 +14,13 @@ from app.http.exchange import Call, services_of
 from app.http.operation import TEXT, Field, describe
 from app.http.query import page_of
 from app.http.responses import Answer, answer
+from app.http.why import reason_of
 from app.ledger.administration import NewTenant, told, written
 from app.principal import Permission
 from db.ledger import TenantRow
 
 MAX_TENANTS = 1_000
 """Tenants in one answer."""
-
-_MAX_REASON_CHARS = 1_000
 
 
 @post(
@@ -77,7 +76,7 @@ async def list_tenants(request: Call) -> Answer:
     summary="Suspend a tenant",
     opt=describe(
         Permission.SUSPEND_TENANT,
-        body=(documents.WhySuspended, examples.REASON),
+        body=(documents.Why, examples.REASON),
         answer=documents.TenantStanding,
         example={"slug": "acme", "suspended": True},
         errors=(NotFoundError, ConflictError, IdempotencyConflictError),
@@ -94,7 +93,7 @@ async def suspend_tenant(request: Call) -> Answer:
     summary="Let a suspended tenant go on",
     opt=describe(
         Permission.SUSPEND_TENANT,
-        body=(documents.WhySuspended, examples.REASON),
+        body=(documents.Why, examples.REASON),
         answer=documents.TenantStanding,
         example={"slug": "acme", "suspended": False},
         errors=(NotFoundError, ConflictError, IdempotencyConflictError),
@@ -108,7 +107,7 @@ async def resume_tenant(request: Call) -> Answer:
 async def _suspend(request: Call, *, suspended: bool) -> Answer:
     grant = granted(request)
     body = await read_json(request, grant)
-    reason = _reason(body.value)
+    reason = reason_of(body.value)
     ledger = services_of(request).ledger
     slug: str = request.path_params["slug"]
     tenant_id = await ledger.tenant_id(slug)
@@ -125,13 +124,6 @@ def _new_tenant(value: JsonValue) -> NewTenant:
             name=text(source, "name", low=1, high=200),
             operator=text(source, "operator"),
         )
-    except FieldError as error:
-        raise BadRequestError(str(error)) from error
-
-
-def _reason(value: JsonValue) -> str:
-    try:
-        return text(body_of(value, "reason"), "reason", low=1, high=_MAX_REASON_CHARS)
     except FieldError as error:
         raise BadRequestError(str(error)) from error
 

@@ -181,6 +181,24 @@ class Administration:
         """The tenant's keys, oldest first; rows that are no keys (written by SQL) are left out."""
         return [row for row in await db.access.api_keys(self._pool, grant.tenant_id) if self._genuine(row)]
 
+    async def revoke_token(self, grant: Grant, reason: str, mark: Stamp | None = None) -> int:
+        """Ends the token that is derived for the grant's agent; returns the epoch of its next one.
+
+        Raises:
+            NotFoundError: the tenant has no such agent.
+            IdempotencyConflictError: the stamp's key was used with another body.
+        """
+        agent_id = grant.agent_id or ""
+
+        async def act(connection: Connection, _now: datetime) -> JsonObject:
+            if not await _is_agent(connection, grant.tenant_id, agent_id):
+                raise NotFoundError("agent not found")
+            epoch = (await self._recorded(grant.tenant_id)).epochs.get(agent_id, 0) + 1
+            return {"act": "agent_token_revoked", "agent_id": agent_id, "epoch": epoch, "reason": reason}
+
+        await self._do(grant.tenant_id, grant.actor, act, mark)
+        return await self._standings.epoch(grant.tenant_id, agent_id)
+
     # --- tenants ------------------------------------------------------------------------------------
 
     async def create_tenant(

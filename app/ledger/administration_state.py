@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from app.chain.record import GENESIS, VerifiedRecord, parse_timestamp
 from app.chain.strict import JsonObject
 from app.errors import FormatError
-from app.guard.fields import FieldError, as_object, flag, optional_text, text
+from app.guard.fields import FieldError, as_object, flag, integer, optional_text, text
 from app.guard.kinds import ADMIN
 from app.ledger.mirror import from_microseconds, to_microseconds
 from app.principal import Role
@@ -100,12 +100,14 @@ class TenantStanding(msgspec.Struct, frozen=True):
         keys: when each key that was issued and not revoked expires, µs since the epoch; None: never. Some
             that expired are left out.
         names: what those of them are called, case folded, whose name is the actor of what they do.
+        epochs: how often the token of an agent was revoked, where it was.
         suspended: as the last record of it says.
         redaction: what is taken out of what is written for it.
     """
 
     keys: dict[str, int | None] = {}
     names: dict[str, str] = {}
+    epochs: dict[str, int] = {}
     suspended: bool = False
     redaction: RuleList = DEFAULT_RULES
 
@@ -142,6 +144,9 @@ def stand(standing: TenantStanding, record: VerifiedRecord) -> TenantStanding:
         keys.pop(key_id, None)
         names.pop(key_id, None)
         return replace(standing, keys=keys, names=names)
+    if act == "agent_token_revoked":
+        agent_id, epoch = _read(_epoch, record)
+        return replace(standing, epochs={**standing.epochs, agent_id: epoch})
     if act in {"tenant_suspended", "tenant_resumed"}:
         return replace(standing, suspended=act == "tenant_suspended")
     if act == "redaction_set":
@@ -269,6 +274,10 @@ def _key(payload: JsonObject) -> ToldKey:
         created_at=_moment(key, "created_at"),
         expires_at=None if key.get("expires_at") is None else _moment(key, "expires_at"),
     )
+
+
+def _epoch(payload: JsonObject) -> tuple[str, int]:
+    return text(payload, "agent_id"), integer(payload, "epoch", low=1)
 
 
 def _moment(payload: JsonObject, name: str) -> datetime:

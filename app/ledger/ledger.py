@@ -19,7 +19,14 @@ from app.api_key import Mint
 from app.chain.keys import SigningKey
 from app.chain.link import seal_all
 from app.chain.record import GENESIS, Draft
-from app.errors import AgentExistsError, ConflictError, NotFoundError, TrailsError, UnknownActionError
+from app.errors import (
+    AgentExistsError,
+    ConflictError,
+    NotFoundError,
+    TrailsError,
+    UnauthorizedError,
+    UnknownActionError,
+)
 from app.guard import decide
 from app.guard.claim import claim
 from app.guard.standing import standing
@@ -170,6 +177,22 @@ class Ledger:
     async def caller(self, token: bytes) -> Principal:
         """Who presents a bearer token that has the form of an API key; see ``KeyRing.caller``."""
         return await self._key_ring.caller(token)
+
+    async def require_in_force(self, principal: Principal) -> None:
+        """Refuses a token derived for an agent that was revoked.
+
+        Raises:
+            UnauthorizedError: it was.
+            TenantQuarantinedError: the administration chain does not verify, so that nobody knows.
+            UnavailableError: the database is away.
+        """
+        standing = await self._standings.of(principal.tenant_id)
+        if principal.epoch != standing.epochs.get(principal.agent_id or "", 0):
+            raise UnauthorizedError
+
+    async def token_epoch(self, grant: Grant) -> int:
+        """The epoch of the token of the grant's agent, no older than this call."""
+        return await self._standings.epoch(grant.tenant_id, _agent_of(grant))
 
     async def public_key(self, tenant_id: UUID) -> str:
         """The tenant's public key, 64 hex: what a verifier pins."""

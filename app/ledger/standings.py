@@ -72,6 +72,16 @@ class Standings:
         require_active(suspended=keys.suspended or (await self.of(tenant_id)).suspended)
         return keys
 
+    async def epoch(self, tenant_id: UUID, agent_id: str) -> int:
+        """How often the token of an agent was revoked, as it is on record now.
+
+        Raises:
+            TenantQuarantinedError: the administration chain does not verify.
+            UnavailableError: the database is away.
+        """
+        self.forget(tenant_id)
+        return (await self.of(tenant_id)).epochs.get(agent_id, 0)
+
     def forget(self, tenant_id: UUID) -> None:
         """What is known of a tenant is looked at again: this process has just recorded an act."""
         self._known.forget(tenant_id)

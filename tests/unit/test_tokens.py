@@ -49,6 +49,22 @@ def test_a_token_is_the_same_each_time_and_in_each_process() -> None:
     assert again.issue(TENANT, "mailer") == TOKENS.issue(TENANT, "mailer")
 
 
+def test_a_token_after_revocations_names_its_epoch_and_proves_it() -> None:
+    later = TOKENS.issue(TENANT, "mailer", 12)
+    assert later.split(".")[1:3] == ["mailer", "12"]
+    assert TOKENS.authenticate(header(later)) == Principal(TENANT, Role.AGENT, "mailer", "mailer", epoch=12)
+    first = TOKENS.issue(TENANT, "mailer")
+    for forged in (
+        later.replace(".12.", ".13."),
+        later.replace(".12.", "."),
+        later.replace(".12.", ".012."),
+        first.replace("mailer.", "mailer.0."),
+        first.replace("mailer.", "mailer.1."),
+    ):
+        with pytest.raises(UnauthorizedError):
+            TOKENS.authenticate(header(forged))
+
+
 def test_tokens_differ_by_agent_tenant_and_master_key() -> None:
     other_key = Tokens(b"n" * 32, OPERATOR, TENANT)
     issued = [

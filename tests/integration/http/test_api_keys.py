@@ -29,6 +29,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "traces": fragment(),
     "events": event(),
     "redaction": {"patterns": [], "paths": []},
+    "revoke": {"reason": "r"},
     "keys": {"role": "writer", "name": "one more"},
     "tenants": {"slug": "third", "name": "Third", "operator": "Eve"},
     "suspend": {"reason": "r"},

@@ -24,6 +24,7 @@ BODIES: dict[str, dict[str, object]] = {
     "traces": fragment(),
     "events": event(),
     "redaction": {"patterns": [], "paths": []},
+    "revoke": {"reason": "r"},
     "keys": {"role": "writer", "name": "ingest"},
 }
 """A right body for every POST route, by the end of its path."""
@@ -49,7 +50,7 @@ def call(client: Client, method: str, path: str, body: Mapping[str, object] | No
 
 
 def test_the_matrix_holds_every_route() -> None:
-    assert len(PROTECTED) == 24
+    assert len(PROTECTED) == 25
     public = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"), ("GET", "/v1/public-key")}
     assert public == {(method, path) for method, path, needs_token in routes() if not needs_token}
 

@@ -213,6 +213,27 @@ async def test_two_actors_that_differ_in_case_alone_are_refused(ledger: Ledger) 
             await issue(ledger, name)
 
 
+async def test_a_token_that_was_revoked_is_none_in_any_process(ledger: Ledger, second: Ledger) -> None:
+    await Caller(ledger, "bot").observe()
+    tokens = [Principal(DEFAULT_TENANT_ID, Role.AGENT, "bot", "bot", epoch=epoch) for epoch in range(3)]
+    asking = Caller(ledger, "bot").may(Permission.REVOKE_TOKEN)
+    for epoch, one in enumerate((ledger, second)):
+        for each in (ledger, second):
+            each._standings._known.secs = 0.0  # as half a second later
+            await each.require_in_force(tokens[epoch])
+            with pytest.raises(UnauthorizedError):
+                await each.require_in_force(tokens[epoch + 1])
+        assert await one.administration.revoke_token(asking, "leaked") == epoch + 1
+        for each in (ledger, second):
+            with pytest.raises(UnauthorizedError):
+                await each.require_in_force(tokens[epoch])
+            await each.require_in_force(tokens[epoch + 1])
+            assert await each.token_epoch(asking) == epoch + 1
+    both = [one.administration.revoke_token(asking, "leaked") for one in (ledger, second)]
+    await asyncio.gather(*both)
+    assert await ledger.token_epoch(asking) == 4
+
+
 async def test_keys_that_are_issued_at_once_by_two_processes_are_all_there(
     ledger: Ledger, second: Ledger
 ) -> None:

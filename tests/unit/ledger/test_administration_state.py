@@ -81,6 +81,17 @@ def test_a_name_is_in_use_in_any_case_while_its_key_is_in_force() -> None:
     assert not standing(named(1, "Ada", "operator"), revoked(1)).is_called("ada", START)
 
 
+def test_the_last_epoch_of_a_token_counts() -> None:
+    def ended(agent_id: str, epoch: object) -> JsonObject:
+        return {"act": "agent_token_revoked", "agent_id": agent_id, "epoch": epoch}  # type: ignore[dict-item]
+
+    assert standing(ended("a", 1), ended("b", 1), ended("a", 2)).epochs == {"a": 2, "b": 1}
+    assert standing(issued(1)).epochs == {}
+    for epoch in (0, True, "1", None):
+        with pytest.raises(FormatError, match="epoch"):
+            standing(ended("a", epoch))
+
+
 def test_the_last_word_on_a_suspension_counts() -> None:
     suspend: JsonObject = {"act": "tenant_suspended", "reason": "unpaid"}
     resume: JsonObject = {"act": "tenant_resumed", "reason": "paid"}
