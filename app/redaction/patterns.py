@@ -38,7 +38,13 @@ _SPACE: Final = r"(?:\s|\\[bfnrt])"
 """White space in a text, or as JSON escapes it: hints are looked for in both."""
 
 _SCHEMA_TYPES: Final = ("string", "number", "integer", "object", "array", "boolean", "null")
-_SECRET_NAME: Final = re2.compile(rf"(?is)(?:.*(?:{_ENDINGS})|{_WHOLE})")
+_VERB: Final = re.compile(
+    r"(?:[Uu]pdate|[Rr]eset|[Cc]hange|[Ff]orgot|[Vv]erify|[Cc]heck|[Vv]alidate|[Rr]otate|[Gg]enerate|[Cc]reate"
+    r"|[Dd]elete|[Ll]ist|[Gg]et|[Ss]et|[Hh]as|[Ii]s|[Nn]eeds?|[Rr]equires?|[Ii]nvalid|[Mm]issing)(?:[_-]|(?=[A-Z]))"
+)
+"""How the name of a tool or of a fact begins: ``update_password`` is none, in an object of tools."""
+
+_SECRET_NAME: Final = re2.compile(rf"(?is)(?:.*(?:{_ENDINGS})|({_WHOLE}))")
 
 Span = tuple[int, int]
 """Where in a text (UTF-8) something stands that is to be taken out."""
@@ -98,7 +104,8 @@ def holds_secret(name: str, value: JsonValue) -> bool:
 
 @lru_cache(maxsize=8_192)
 def _is_secret_name(name: str) -> bool:
-    return _SECRET_NAME.fullmatch(name) is not None
+    match = _SECRET_NAME.fullmatch(name)
+    return match is not None and (match[1] is not None or _VERB.match(name) is None)
 
 
 # --- members that are spelled out in text -------------------------------------------------------------

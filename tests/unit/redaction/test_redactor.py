@@ -58,7 +58,8 @@ def test_t01_secrets_in_members_of_any_depth_are_taken_out_and_told_of() -> None
     "name",
     ["password", "PASSWORD", "db_password", "smtpPassword", "passwd", "pwd", "client_secret", "apiKey",
      "x-api-key", "AWS_SECRET_ACCESS_KEY", "access_token", "refreshToken", "Set-Cookie", "token", "id_token",
-     "proxy-authorization", "ssh_private_key", "credentials", "passphrase", "secret"],
+     "proxy-authorization", "ssh_private_key", "settings_password", "islandSecret",
+     "credentials", "passphrase", "secret"],
 )  # fmt: skip
 def test_t01_names_of_members_that_hold_secrets(name: str) -> None:
     assert redact({name: "hunter2"})[0] == {name: MARK}
@@ -71,6 +72,7 @@ def test_t01_names_of_members_that_hold_secrets(name: str) -> None:
         {"next_page_token": "abc", "max_tokens": 5, "token": 128, "total_tokens": 12},
         {"password": None, "secret": "", "api_key": False, "credentials": {}},
         {"properties": {"password": {"type": "string", "description": "of the account"}}},
+        {"update_password": "Write", "resetPassword": 1, "has_secret": "yes", "check-api-key": "ok"},
         {"passwords_changed": 3, "secretary": "Ada", "cookies": 2, "authorizations": []},
         "The password is at least 8 characters; a cookie: a small text. Basic understanding of bearer bonds.",
         "total_tokens=5&next_page_token=abc",
