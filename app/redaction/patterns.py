@@ -121,6 +121,12 @@ _HEADER: Final = re2.compile(
     rb"|authorization\s{0,4}:\s{0,4}(?:bearer|basic|digest|token|negotiate|apikey|key)\s{1,4}"
     rb"([^\s\"',\\]+)|x-(?:api-key|auth-token|access-token)\s{0,4}:\s{0,4}([^\s\"',\\]+))"
 )
+_SAID: Final = "password|passphrase|passcode|api[ _-]?key|secret|token"
+_PROSE: Final = re2.compile(
+    rf"(?i)(?:{_SAID})\s{{1,4}}(?:(?:is|was|to|with)\s{{1,4}})?:?\s{{0,4}}".encode()
+    + rb"\\*[\"'`]([^\s\"'`\\]{4,256})\\*[\"'`]"
+)
+"""The password is 'x', change it to "x": a word in quotes right behind."""
 
 
 def _members(text: bytes, most: int) -> Iterator[Span]:
@@ -132,7 +138,8 @@ def _members(text: bytes, most: int) -> Iterator[Span]:
             found.append(
                 match.span(2) if opened is None else (match.end(), _closing(text, match.end(), opened))
             )
-    found += [match.span(match.lastindex or 0) for match in _bounded(_HEADER.finditer(text), most)]
+    for expression in (_HEADER, _PROSE):
+        found += [match.span(match.lastindex or 0) for match in _bounded(expression.finditer(text), most)]
     return iter(sorted(found))
 
 
@@ -173,7 +180,7 @@ def _all_of(*expressions: str, is_one: Callable[[bytes], bool] | None = None) ->
 
 def _is_token(text: bytes) -> bool:
     """Whether what stands behind Bearer or Basic is more than the next word of a sentence."""
-    return len(text) > 24 or any(char in b"0123456789=" for char in text)
+    return _MARK not in text and (len(text) > 24 or any(char in b"0123456789=" for char in text))
 
 
 def _has_check_digit(text: bytes) -> bool:
@@ -218,7 +225,9 @@ SECRET_MEMBERS: Final = Pattern(
     "secret_members",
     "values of members called password, secret, api_key, authorization, cookie, private_key and the like, "
     "also where they are spelled out in text",
-    rf"(?:{_ENDINGS}|{_WHOLE})(?:\\*[\"']|{_SPACE}{{0,8}}[:=])|x-(?:api-key|auth-token|access-token){_SPACE}{{0,4}}:",
+    rf"(?:{_ENDINGS}|{_WHOLE})(?:\\*[\"']|{_SPACE}{{0,8}}[:=])|x-(?:api-key|auth-token|access-token){_SPACE}{{0,4}}:"
+    rf"|(?:{_SAID}){_SPACE}{{1,4}}(?:(?:is|was|to|with){_SPACE}{{1,4}})?:?{_SPACE}{{0,4}}"
+    rf"\\*[\"'`][^\s\"'`\\]{{4}}",
     _members,
 )
 
