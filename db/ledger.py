@@ -260,6 +260,14 @@ async def chains(source: Pool | Connection, tenant_id: UUID) -> list[ChainRow]:
     return [ChainRow(*row) for row in await _fetch(source, tenant_id, _REGISTRY["chains"], tenant_id)]
 
 
+async def chains_among(
+    source: Pool | Connection, tenant_id: UUID, agent_ids: Sequence[str]
+) -> list[ChainRow]:
+    """The chains of those of the agents that exist, by agent id."""
+    rows = await _fetch(source, tenant_id, _REGISTRY["chains_among"], tenant_id, list(agent_ids))
+    return [ChainRow(*row) for row in rows]
+
+
 async def add_tenant(source: Pool | Connection, row: TenantRow) -> bool:
     """Adds a tenant; False when one of this id is there already.
 

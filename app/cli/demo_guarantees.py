@@ -35,6 +35,7 @@ WHERE x.node_type = 'TOOL_CALL' AND x.outputs->>'status' = 'failed';
 """The auditor's query of a plain audit table, unchanged."""
 
 _TRAIL: Final = "trails.agent_audit_trails"
+_OURS: Final = f"agent_id = '{AGENT}'"
 _TRIGGERS: Final = ("refuse_change_statement", "refuse_change_row", "check_append")
 _SENDINGS_TRIGGERS: Final = ("check_sendings", "refuse_change_statement", "refuse_change_row")
 
@@ -225,7 +226,7 @@ def _cut(play: Play) -> str | None:
     last = int(play.head["seq"]) - 3
     with play.stage.connect(url) as connection:
         _switch_triggers(connection, on=False)
-        connection.execute(f"DELETE FROM {_TRAIL} WHERE seq > {last}")  # noqa: S608  a number
+        connection.execute(f"DELETE FROM {_TRAIL} WHERE {_OURS} AND seq > {last}")  # noqa: S608  a number
         _switch_triggers(connection, on=True)
         # And what would tell of them: the index of nodes.
         connection.execute("ALTER TABLE trails.sendings DISABLE TRIGGER ALL")
@@ -244,7 +245,7 @@ def _restart(play: Play) -> str | None:
     if play.broken == "restart":
         with play.stage.connect() as connection:
             _switch_triggers(connection, on=False)
-            connection.execute(f"DELETE FROM {_TRAIL} WHERE seq > 3")  # noqa: S608  a constant
+            connection.execute(f"DELETE FROM {_TRAIL} WHERE {_OURS} AND seq > 3")  # noqa: S608  a constant
             _switch_triggers(connection, on=True)
     play.stage.start()
     status = play.status()
@@ -277,12 +278,15 @@ def _seq_of(connection: psycopg.Connection[Any], text: str) -> int:
 
 def _rewrite(connection: psycopg.Connection[Any], seq: int) -> None:
     """Changes what a record says, and its hash with it, so that every CHECK holds."""
-    row = connection.execute(f"SELECT signed_text FROM {_TRAIL} WHERE seq = %s", (seq,)).fetchone()  # noqa: S608
+    row = connection.execute(
+        f"SELECT signed_text FROM {_TRAIL} WHERE {_OURS} AND seq = %s",  # noqa: S608
+        (seq,),
+    ).fetchone()
     text = str(row[0]) if row else ""
     changed = text.replace('"payload":{', '"payload":{"Note":"nothing to see here",', 1)
     connection.execute(
         f"UPDATE {_TRAIL} SET signed_text = %s, hash = encode(sha256(convert_to("  # noqa: S608
-        "E'lineage-audit-v1\\n' || %s, 'UTF8')), 'hex') WHERE seq = %s",
+        f"E'lineage-audit-v1\\n' || %s, 'UTF8')), 'hex') WHERE {_OURS} AND seq = %s",
         (changed, changed, seq),
     )
 

@@ -3,6 +3,8 @@
 The chain is called ``_administration``. It is made, signed, verified and read like any other; only the
 service writes to it. Acts of one tenant follow one another: an act that another process overtook is decided
 again on what is true then. What is true its records say: a row that someone removed makes nothing undone.
+
+No chain begins that this one does not tell of: see ``app.ledger.filing``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import msgspec
 import db.access
 import db.ledger
 from app.api_key import KEY_ID_BYTES, SECRET_BYTES, TENANT_ROLES, ApiKey, Mint, check_name, hash_secret
-from app.chain.record import GENESIS, Draft
+from app.chain.record import Draft
 from app.errors import (
     AgentExistsError,
     BadRequestError,
@@ -32,8 +34,9 @@ from app.errors import (
 )
 from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
-from app.ledger.administration_state import AdministrationState, TenantStanding
+from app.ledger.administration_state import AGENTS, COVERS, AdministrationState, TenantStanding
 from app.ledger.chain import Chain, ChainId, Chains
+from app.ledger.filing import Filer, NewChain, first_records, ready
 from app.ledger.idempotency import Stamp, act_length, stamped
 from app.ledger.mirror import from_microseconds, registry_row, row_of
 from app.ledger.read import verified_row
@@ -132,6 +135,11 @@ class Administration:
         self._clock = clock
         self._mint = mint
         self._on_revoked = on_revoked
+        self._filer = Filer(pool, keystore, actor=actor, clock=clock)
+
+    async def close(self) -> None:
+        """Waits until all that was accepted is settled."""
+        await self._filer.close()
 
     # --- keys ---------------------------------------------------------------------------------------
 
@@ -358,12 +366,29 @@ class Administration:
     # --- acts ---------------------------------------------------------------------------------------
 
     async def record(self, tenant_id: UUID, actor: str, payload: JsonObject) -> None:
-        """Records an act that changes no table of ours: an export, a verification, a SQL login."""
+        """Records an act that changes no table of ours: an export, a verification, a SQL login.
 
-        async def act(_connection: Connection, _now: datetime) -> JsonObject:
-            return payload
+        Raises:
+            NotFoundError: no such tenant.
+            TenantQuarantinedError: the administration chain does not verify.
+            UnavailableError: the database is away or too busy.
+        """
+        keys = await self._keystore.of(tenant_id)
+        await self._filer.record(await self._chain(keys, actor), actor, payload)
 
-        await self._do(tenant_id, actor, act, None)
+    async def begin_chains(self, tenant_id: UUID, actor: str, new: Sequence[NewChain]) -> list[Chain]:
+        """Begins chains of a tenant, whose ids differ, in one transaction with the records that tell of them.
+
+        Returns those that were begun; one whose agent exists already is left out.
+
+        Raises:
+            NotFoundError: no such tenant.
+            ForbiddenError: the tenant is suspended.
+            TenantQuarantinedError: the administration chain does not verify.
+            UnavailableError: the database is away or too busy.
+        """
+        keys = await self._standings.writable(tenant_id)
+        return await self._filer.begin(await self._chain(keys, actor), actor, new)
 
     async def state(self, tenant_id: UUID) -> AdministrationState:
         """All that is on record of a tenant's administration, read from the first record on.
@@ -394,7 +419,7 @@ class Administration:
         keys = await self._keystore.of(tenant_id)
         chain = await self._chain(keys, actor)
         async with chain.exclusively():
-            await self._actor.ready(chain, keys)
+            await ready(self._actor, chain, keys)
             for attempt in range(MAX_ATTEMPTS):
                 if await self._is_done(chain, keys, mark):
                     return False
@@ -460,11 +485,15 @@ class Administration:
     async def _begin(
         self, connection: Connection, keys: TenantKeys, drafts: Sequence[Draft], actor: str
     ) -> None:
-        chain_id = ChainId(keys.tenant_id, ADMINISTRATION, uuid4(), guarded=False)
-        genesis = Draft(GENESIS, genesis_payload(chain_id, keys), actor)
-        records = await sealed([genesis, *drafts], None, self._clock(), keys.newest)
-        rows = [row_of(chain_id, record, keys.newest.public.key_id) for record in records]
-        await db.ledger.append(connection, rows, chains=[registry_row(chain_id, rows[0])])
+        has_agents = bool(await db.ledger.chains(connection, keys.tenant_id))
+        new = NewChain(
+            ChainId(keys.tenant_id, ADMINISTRATION, uuid4(), guarded=False),
+            tuple(drafts),
+            members={} if has_agents else {COVERS: AGENTS},
+        )
+        records = await first_records(new, actor, keys, self._clock())
+        rows = [row_of(new.id, record, keys.newest.public.key_id) for record in records]
+        await db.ledger.append(connection, rows, chains=[registry_row(new.id, rows[0])])
 
     # --- shared -------------------------------------------------------------------------------------
 
@@ -566,16 +595,6 @@ def _written_if(moment: datetime | None) -> str | None:
 def written(moment: datetime) -> str:
     """A time as records write it: RFC 3339, UTC, six decimals."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def genesis_payload(chain_id: ChainId, keys: TenantKeys) -> JsonObject:
-    """What the first record of a chain says."""
-    return {
-        "log_id": chain_id.agent_id,
-        "public_key": keys.newest.public.hex,
-        "tenant": str(chain_id.tenant_id),
-        "log_uuid": str(chain_id.log_uuid),
-    }
 
 
 def _role_of(wanted: NewKey) -> Role:

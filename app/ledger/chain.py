@@ -166,6 +166,17 @@ class Chains:
         """Those of them that are quarantined."""
         return sum(chain.fault is not None for chain in self._chains.values())
 
+    async def missing(self, tenant_id: UUID, agent_ids: Iterable[str]) -> list[str]:
+        """Those of the agents that the tenant does not have; asks for those alone that are not in memory."""
+        unknown = [agent_id for agent_id in agent_ids if (tenant_id, agent_id) not in self._chains]
+        if not unknown:
+            return []
+        rows = await db.ledger.chains_among(self._pool, tenant_id, unknown)
+        for row in rows:
+            self.remember(ChainId(tenant_id, row.agent_id, row.log_uuid, row.guarded))
+        known = {row.agent_id for row in rows}
+        return [agent_id for agent_id in unknown if agent_id not in known]
+
     def remember(self, chain_id: ChainId) -> Chain:
         """Keeps a chain in memory; one that is there already stays the same object."""
         chain = self._chains.setdefault((chain_id.tenant_id, chain_id.agent_id), Chain(chain_id))

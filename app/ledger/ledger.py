@@ -31,11 +31,11 @@ from app.guard import decide
 from app.guard.claim import claim
 from app.guard.standing import standing
 from app.ledger.act import Actor
-from app.ledger.administration import Administration, genesis_payload, written
+from app.ledger.administration import Administration, written
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
-from app.ledger.idempotency import stamped
+from app.ledger.filing import NewChain, genesis_payload
 from app.ledger.inspect import first_failure, inspect_chain
 from app.ledger.key_ring import KeyRing
 from app.ledger.keystore import Keystore
@@ -54,7 +54,6 @@ from app.ledger.redacting import (
     sealed_stamp,
 )
 from app.ledger.replay import Done, recall
-from app.ledger.sealing import sealed
 from app.ledger.sessions import Sessions
 from app.ledger.standings import Standings
 from app.principal import ADMINISTRATION
@@ -69,7 +68,6 @@ if TYPE_CHECKING:
     from app.guard.state import Action, GuardState
     from app.ledger.clock import Clock
     from app.ledger.idempotency import Keyed, Stamp
-    from app.ledger.keystore import TenantKeys
     from app.ledger.on_record import Call, Held
     from app.ledger.post import Entry, Receipt
     from app.ledger.sessions import NodeCursor, SessionQuery
@@ -137,6 +135,7 @@ class Ledger:
     async def close(self) -> None:
         """Waits until every accepted append is settled. The pool stays open; it is the caller's."""
         await self._poster.close()
+        await self.administration.close()
         await self._key_ring.close()
         await self._committer.close()
 
@@ -226,27 +225,22 @@ class Ledger:
             AgentExistsError: the id was used before; ids are not used again.
             IdempotencyConflictError: the stamp's key created this agent from another body.
         """
-        agent_id = _agent_of(grant)
-        chain = Chain(ChainId(grant.tenant_id, agent_id, uuid4(), policy is not None))
-        keys = await self._standings.writable(grant.tenant_id)
-        try:
-            await self._begin(chain, keys, _first_drafts(chain.id, policy, keys, grant.actor), stamp)
-        except AgentExistsError:
+        await self._standings.writable(grant.tenant_id)
+        if not await self._chains.missing(grant.tenant_id, [_agent_of(grant)]):
             return await self._created_before(grant, stamp)
-        self._chains.adopt(chain)
-        return await status_of(self._pool, chain, chain.state)
+        chain_id = ChainId(grant.tenant_id, _agent_of(grant), uuid4(), policy is not None)
+        drafts = () if policy is None else (Draft("policy", {"policy": policy.to_json()}, grant.actor),)
+        begun = await self._begin(grant.tenant_id, grant.actor, [NewChain(chain_id, drafts, stamp)])
+        if not begun:
+            return await self._created_before(grant, stamp)
+        return await status_of(self._pool, begun[0], begun[0].state)
 
-    async def _begin(
-        self, chain: Chain, keys: TenantKeys, drafts: tuple[Draft, ...], stamp: Stamp | None
-    ) -> None:
-        key = keys.newest
-        records = await sealed(stamped(drafts, stamp), None, self._clock(), key)
-        rows = [row_of(chain.id, record, key.public.key_id) for record in records]
-        await db.ledger.append(self._pool, rows, chains=[registry_row(chain.id, rows[0])])
-        self.meter.records += len(rows)
-        for record in records:
-            chain.advance(record, key.public)
-        chain.opened = True
+    async def _begin(self, tenant_id: UUID, actor: str, new: Sequence[NewChain]) -> list[Chain]:
+        chains = await self.administration.begin_chains(tenant_id, actor, new)
+        for chain in chains:
+            self._chains.adopt(chain)
+            self.meter.records += (0 if chain.head is None else chain.head.seq) + 1
+        return chains
 
     async def _created_before(self, grant: Grant, stamp: Stamp | None) -> JsonObject:
         chain = await self._chain(grant)
@@ -536,21 +530,21 @@ class Ledger:
         async for calls in self._spans.calls_below(signing, wanted, sight, is_wanted):
             yield calls
 
-    async def observed(self, grant: Grant) -> None:
-        """Begins the chain of the grant's agent, without a guard, unless the agent exists."""
-        try:
-            await self._chain(grant)
-        except NotFoundError:
-            await self._begin_observed(grant)
+    async def observed(self, *grants: Grant) -> None:
+        """Begins the chains of the grants' agents, without a guard, unless they exist; all are one tenant's.
 
-    async def _begin_observed(self, grant: Grant) -> None:
-        chain = Chain(ChainId(grant.tenant_id, _agent_of(grant), uuid4(), guarded=False))
-        keys = await self._standings.writable(grant.tenant_id)
-        try:
-            await self._begin(chain, keys, _first_drafts(chain.id, None, keys, grant.actor), None)
-        except AgentExistsError:
-            return  # another process was faster
-        self._chains.adopt(chain)
+        Those that are new begin together, in one transaction with the record that tells of them.
+
+        Raises:
+            ForbiddenError: the tenant is suspended.
+            TenantQuarantinedError: the administration chain does not verify.
+        """
+        agents = {_agent_of(grant): grant for grant in grants}
+        if not grants or not (missing := await self._chains.missing(grants[0].tenant_id, agents)):
+            return
+        tenant_id, actor = grants[0].tenant_id, grants[0].actor
+        ids = [ChainId(tenant_id, agent_id, uuid4(), guarded=False) for agent_id in missing]
+        await self._begin(tenant_id, actor, [NewChain(chain_id) for chain_id in ids])
 
     # --- sessions -----------------------------------------------------------------------------------
 
@@ -598,8 +592,8 @@ class Ledger:
         chain_id = ChainId(DEFAULT_TENANT_ID, f"probe-{uuid4().hex}", uuid4(), guarded=False)
         # What is asked is whether the database takes records; a source of keys is not asked for a signature.
         named, key = keys.newest, keys.newest if isinstance(keys.newest, SigningKey) else _throwaway_key()
-        drafts = _first_drafts(chain_id, None, msgspec.structs.replace(keys, newest=key), "probe")
-        records = seal_all(drafts, None, self._clock(), key)
+        payload = genesis_payload(chain_id, msgspec.structs.replace(keys, newest=key))
+        records = seal_all([Draft(GENESIS, payload, "probe")], None, self._clock(), key)
         rows = [row_of(chain_id, record, named.public.key_id) for record in records]
         await roll_back_an_append(self._pool, rows, registry_row(chain_id, rows[0]))
 
@@ -643,12 +637,3 @@ def _decision(done: Done) -> Decision:
     if done.decision is None:
         raise ConflictError("this Idempotency-Key was used for an act without a decision")
     return done.decision
-
-
-def _first_drafts(
-    chain_id: ChainId, policy: Policy | None, keys: TenantKeys, actor: str
-) -> tuple[Draft, ...]:
-    genesis = Draft(kind=GENESIS, actor=actor, payload=genesis_payload(chain_id, keys))
-    if policy is None:
-        return (genesis,)
-    return (genesis, Draft(kind="policy", actor=actor, payload={"policy": policy.to_json()}))

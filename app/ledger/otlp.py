@@ -27,7 +27,7 @@ from app.ledger.post import (
     SpansOnRecordError,
 )
 from app.ledger.redacting import redacted_node
-from app.principal import PERMISSIONS, Grant, Permission, Principal, grant
+from app.principal import ADMINISTRATION, PERMISSIONS, Grant, Permission, Principal, grant
 from app.trace.otlp.fragments import (
     AgentSpans,
     SpanFragment,
@@ -84,12 +84,11 @@ async def record_spans(
         UnavailableError: passing trouble; what is stored already is known when it comes again.
     """
     turn = asyncio.Semaphore(AGENTS_AT_ONCE)
+    unbegun = await _begun(ledger, principal, arranged)
 
     async def record(agent_id: str, spans: AgentSpans) -> Recorded:
         async with turn:
             given = grant(principal, Permission.POST, agent_id)
-            if Permission.OBSERVE in PERMISSIONS[principal.role]:
-                await ledger.observed(grant(principal, Permission.OBSERVE, agent_id))
             ends = BothEnds(ledger, principal, agent_id)
             recording = _Recording(ledger, given)
             recorded = await recording.run(await ends.marked(spans), request_digest)
@@ -100,10 +99,31 @@ async def record_spans(
     results = await asyncio.gather(
         *(record(agent_id, spans) for agent_id, spans in arranged.items()), return_exceptions=True
     )
-    for result in results:
+    for result in (unbegun, *results):
         if isinstance(result, BaseException):
             raise result
     return [result for result in results if isinstance(result, Recorded)]
+
+
+async def _begun(ledger: Ledger, principal: Principal, agent_ids: Iterable[str]) -> TrailsError | None:
+    """Begins the chains of agents that are new, if the sender may; why they could not be begun.
+
+    Agents that exist are no worse off by that.
+    """
+    if Permission.OBSERVE not in PERMISSIONS[principal.role]:
+        return None
+    try:
+        # The chain of administrative acts is no agent's: posting to it is refused as it is to anybody else.
+        await ledger.observed(
+            *(
+                grant(principal, Permission.OBSERVE, agent_id)
+                for agent_id in agent_ids
+                if agent_id != ADMINISTRATION
+            )
+        )
+    except TrailsError as error:
+        return error
+    return None
 
 
 class _Recording:

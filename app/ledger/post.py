@@ -9,7 +9,6 @@ its own result; all that are accepted are written by one statement, and one entr
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -25,14 +24,12 @@ from app.errors import (
     ConflictError,
     InvalidJsonError,
     MirrorError,
-    QuarantinedError,
     StaleChainError,
     TrailsError,
     UnavailableError,
 )
 from app.guard.kinds import EVENT, TRACE
 from app.ledger.act import MAX_ATTEMPTS, outrun
-from app.ledger.chain import LOCK_SECS
 from app.ledger.idempotency import MEMBER, Keyed, Stamp, act_length, stamped
 from app.ledger.mirror import row_of
 from app.ledger.read import verified_row
@@ -40,12 +37,14 @@ from app.ledger.rebuild import QUICK_CHARS, catch_up
 from app.ledger.redacting import MEMBER as REDACTED
 from app.ledger.redacting import redacted_draft, sealed_stamp
 from app.ledger.sealing import sealed
+from app.ledger.turns import Turn, Turns
 from app.trace.node import is_uuid
 from app.trace.span_key import SpanKey
 from db.errors import DuplicateKeyError, DuplicateSpanError
 from db.ledger import SpanRow, TrailRow
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Iterable, Iterator, Sequence
 
     from app.chain.keys import SigningKey
@@ -70,9 +69,6 @@ MAX_TOGETHER = 512
 
 MAX_TOGETHER_CHARS = 8 * 1024 * 1024
 """Canonical text that is sealed together, unless one post alone has more."""
-
-MAX_WAITING = 20_000
-"""Posts that may wait; more are refused at once, since they could only time out."""
 
 _POSTED = frozenset({TRACE, EVENT})
 
@@ -146,46 +142,14 @@ class _Item:
         return len(self.draft.payload_text or "")
 
 
-class _Post:
-    """One caller's entries; ``done`` is settled when each has its result, or when none can have one."""
+class _Post(Turn):
+    """One caller's entries, each of which gets its result, unless none can have one."""
 
-    __slots__ = ("_limit", "done", "items")
+    __slots__ = ("items",)
 
     def __init__(self, items: Sequence[_Item]) -> None:
+        super().__init__()
         self.items = items
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._limit = asyncio.timeout(LOCK_SECS)
-
-    async def settled(self) -> None:
-        """Waits for the results; not longer than ``LOCK_SECS`` for those before it.
-
-        Raises:
-            UnavailableError: the time was over before anything was written.
-        """
-        try:
-            async with self._limit:
-                await self.done
-        except TimeoutError:
-            raise UnavailableError("other requests on this agent wait for the database; try again") from None
-
-    def begin(self) -> bool:
-        """Its turn has come: it is waited for until it is known whether it was written.
-
-        False when its caller has gone away, so that nothing must be written any more.
-        """
-        if self.done.done():
-            return False
-        self._limit.reschedule(None)
-        return True
-
-    def settle(self, error: Exception | None = None) -> None:
-        """Lets the caller go on, with the results of the items or with what went wrong with all of them."""
-        if self.done.done():
-            return
-        if error is None:
-            self.done.set_result(None)
-        else:
-            self.done.set_exception(error)
 
 
 class Poster:
@@ -207,9 +171,7 @@ class Poster:
         self._redacting = redacting
         self._actor = actor
         self._clock = clock
-        self._queues: dict[Chain, deque[_Post]] = {}
-        self._running: set[asyncio.Task[None]] = set()
-        self._waiting = 0
+        self._turns: Turns[_Post] = Turns(_take, self._write_all)
 
     async def post(
         self, chain: Chain, entries: Sequence[Entry], *, whole: bool = False, keyed: Keyed | None = None
@@ -223,8 +185,7 @@ class Poster:
             QuarantinedError: the chain does not verify.
             UnavailableError: the database is away or too busy; what was written is not known, post again.
         """
-        if self._waiting >= MAX_WAITING:
-            raise UnavailableError("too many posts wait for the database; try again")
+        self._turns.require_room()
         redactor = await self._redacting.of(chain.id.tenant_id)
         items = await self._items(redactor, entries, chain.id.log_uuid)
         sound = [item for item in items if item.result is None]
@@ -235,12 +196,7 @@ class Poster:
                 item.mark(sealed_stamp(redactor, mark, redacted=is_redacted))
         _put_together(items if whole else sound if keyed is not None else ())
         post = _Post(items)
-        self._enqueue(chain, post)
-        self._waiting += 1
-        try:
-            await post.settled()
-        finally:
-            self._waiting -= 1
+        await self._turns.wait(chain, post)
         return list(_results(post.items))
 
     async def _items(self, redactor: Redactor, entries: Sequence[Entry], log_uuid: UUID) -> list[_Item]:
@@ -255,54 +211,12 @@ class Poster:
 
     async def close(self) -> None:
         """Waits until all that was accepted is settled."""
-        while self._running:
-            await asyncio.gather(*self._running, return_exceptions=True)
+        await self._turns.close()
 
-    def _enqueue(self, chain: Chain, post: _Post) -> None:
-        queue = self._queues.get(chain)
-        if queue is not None:
-            queue.append(post)
-            return
-        self._queues[chain] = deque([post])
-        task = asyncio.create_task(self._drain(chain, self._queues[chain]))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    async def _drain(self, chain: Chain, queue: deque[_Post]) -> None:
-        try:
-            while queue:
-                await self._serve(chain, queue)
-        finally:
-            del self._queues[chain]
-
-    async def _serve(self, chain: Chain, queue: deque[_Post]) -> None:
-        """Settles the posts that wait: those of one append."""
-        posts: list[_Post] = []
-        try:
-            async with chain.exclusively():
-                posts = _take(queue)
-                await self._write_all(chain, posts)
-        except Exception as error:  # noqa: BLE001  it is raised again where the post was asked for
-            for post in posts or _take(queue):
-                post.settle(error)
-
-    async def _write_all(self, chain: Chain, posts: list[_Post]) -> None:
+    async def _write_all(self, chain: Chain, posts: Sequence[_Post]) -> None:
         keys = await self._standings.writable(chain.id.tenant_id)
         await self._actor.ready(chain, keys)
-        try:
-            await self._write(chain, keys, [item for post in posts for item in post.items])
-        except (UnavailableError, QuarantinedError):
-            raise
-        except Exception:
-            if len(posts) == 1:
-                raise
-        # The database refused for what one of them holds: each alone, so that it fails for its own reason.
-        for post in posts:
-            try:
-                await self._write(chain, keys, post.items)
-                post.settle()
-            except Exception as error:  # noqa: BLE001  as above
-                post.settle(error)
+        await self._write(chain, keys, [item for post in posts for item in post.items])
 
     async def _write(self, chain: Chain, keys: TenantKeys, items: Sequence[_Item]) -> None:
         """Gives each item its result.

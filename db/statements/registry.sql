@@ -45,3 +45,10 @@ SELECT tenant_id, agent_id, log_uuid, guarded, created_at
   FROM trails.agents
  WHERE tenant_id = $1
  ORDER BY agent_id;
+
+-- name: chains_among
+-- The chains of some agents: which of them exist.
+SELECT tenant_id, agent_id, log_uuid, guarded, created_at
+  FROM trails.agents
+ WHERE tenant_id = $1 AND agent_id = ANY ($2::text[])
+ ORDER BY agent_id;

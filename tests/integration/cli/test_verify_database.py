@@ -39,18 +39,28 @@ def records(trail: Trail) -> int:
     return int(trail.fetch(f"SELECT count(*) FROM {TRAIL}")[0][0])
 
 
+def scout(result: Result) -> dict[str, Any]:
+    """What is said of the default tenant's scout."""
+    [found] = [
+        chain
+        for chain in result.json["chains"]
+        if (chain["tenant"], chain["agent_id"]) == ("default", "scout")
+    ]
+    return dict(found)
+
+
 def test_c21_a_clean_database_is_verified_and_says_how_far(trail: Trail) -> None:
     result = trail.verify()
     assert result.code == 0, result
     assert result.json["checked"] == records(trail)
-    assert [chain["agent_id"] for chain in result.json["chains"]] == ["other", "scout"]
+    assert [chain["agent_id"] for chain in result.json["chains"]] == ["_administration", "other", "scout"]
     assert result.json["completeness"].startswith("complete up to what this database knows")
 
 
 def test_c23_without_any_key_the_signer_is_only_self_declared(trail: Trail) -> None:
     keyless = trail.with_url(trail.database.admin_url, master_key=None)
     assert trail.verify(env=keyless).code == 6
-    key = trail.verify().json["chains"][0]["public_key"]
+    key = scout(trail.verify())["public_key"]
     assert trail.verify("--public-key", key, env=keyless).code == 0
     other = SigningKey.from_raw(bytes(32)).public.hex
     assert trail.verify("--public-key", other, env=keyless).code == 7
@@ -143,10 +153,12 @@ def test_c18_a_chain_without_records_is_an_error(trail: Trail, *, keep_registry_
         assert result.code == 1
         assert (0, "order") in faults(result)
     else:
-        # No reading of the database can know: the head that was kept does.
-        assert trail.verify().code == 0
+        gone = trail.verify()
+        assert gone.code == 1
+        assert "the chain of agent scout is on record" in gone.json["findings"][0]["reason"]
+        # Who removes that record, too, is found by the head that was kept.
         result = trail.verify("--heads", heads)
-        assert result.code == 3
+        assert result.code == 1
         assert "incomplete" in [chain["verdict"] for chain in result.json["chains"]]
 
 
@@ -167,7 +179,7 @@ def test_c18_a_cut_tail_is_found_by_a_checkpoint_alone(trail: Trail) -> None:
     assert "only a head kept elsewhere" in alone.json["completeness"]
     result = trail.verify("--agent", "scout", "--checkpoint", head)
     assert result.code == 3
-    assert result.json["chains"][0]["missing_checkpoints"] == [int(head.partition(":")[0])]
+    assert scout(result)["missing_checkpoints"] == [int(head.partition(":")[0])]
 
 
 def test_c18_a_checkpoint_with_another_hash_is_tampering(trail: Trail) -> None:
@@ -243,7 +255,7 @@ def test_a_column_that_says_something_else_than_the_text_is_named(
     trail.tamper(f"UPDATE {TRAIL} SET {change} WHERE {SCOUT} AND seq = 2", drop_checks=True)
     result = trail.verify()
     assert (result.code, faults(result)) == (1, [(2, "mirror")])
-    assert named in result.json["chains"][1]["faults"][0]["reason"]
+    assert named in scout(result)["faults"][0]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +277,7 @@ def test_a_payload_column_that_is_no_longer_generated_is_compared_exactly(trail:
     )
     result = trail.verify()
     assert (result.code, faults(result)) == (1, [(2, "mirror")])
-    assert "trace_data" in result.json["chains"][1]["faults"][0]["reason"]
+    assert "trace_data" in scout(result)["faults"][0]["reason"]
 
 
 def test_an_identifier_that_is_no_longer_derived_is_named(trail: Trail) -> None:
@@ -308,7 +320,7 @@ def test_c22_a_time_that_no_client_can_hold_hides_nothing(trail: Trail, moment: 
     )
     result = trail.verify()
     assert (result.code, faults(result)) == (1, [(0, "mirror")])
-    assert "created_at" in result.json["chains"][1]["faults"][0]["reason"]
+    assert "created_at" in scout(result)["faults"][0]["reason"]
     named = {finding["what"] for finding in result.json["findings"]}
     assert named == {
         f"catalog: trigger {table}.refuse_change_{level}"
@@ -401,7 +413,7 @@ def test_c22_heads_that_cannot_be_read_hide_no_tampered_row(trail: Trail) -> Non
     heads.write_text(f"9:{'ab' * 32} scout\n9:{'cd' * 32} scout\n")
     result = trail.verify("--heads", heads)
     assert (result.code, (5, "order") in faults(result)) == (1, True)
-    assert "different hashes" in result.json["chains"][1]["note"]
+    assert "different hashes" in scout(result)["note"]
 
 
 def test_c18_a_table_that_is_gone_was_not_merely_never_made(trail: Trail) -> None:
@@ -491,7 +503,7 @@ def test_c18_a_chain_that_was_cut_in_the_middle_of_an_act_is_incomplete(
     kinds = trail.fetch(f"SELECT kind FROM {TRAIL} WHERE {SCOUT} ORDER BY seq")
     assert (result.code, faults(result)) == (3 if ends_in_an_act else 0, []), kinds
     if ends_in_an_act:
-        assert "in the middle of an act" in result.json["chains"][1]["note"]
+        assert "in the middle of an act" in scout(result)["note"]
 
 
 def test_c18_a_stamped_act_ends_with_as_many_records_as_it_says(trail: Trail) -> None:
@@ -500,7 +512,8 @@ def test_c18_a_stamped_act_ends_with_as_many_records_as_it_says(trail: Trail) ->
         f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq > 0",
         f"UPDATE trails.agents SET guarded = false WHERE {SCOUT}",
     )
-    assert trail.verify().code == 3
+    assert trail.verify("--agent", "scout").code == 3
+    assert "is not the one on record" in trail.verify().json["findings"][0]["reason"]
 
 
 def test_p20_a_key_that_two_records_of_a_chain_carry_is_named(trail: Trail) -> None:
@@ -615,7 +628,7 @@ def test_t11_a_row_larger_than_any_record_is_a_fault_and_is_not_read(
     )
     result = trail.verify()
     assert (result.code, faults(result)) == (1, [(2, "format")])
-    assert "more than any record has" in result.json["chains"][1]["faults"][0]["reason"]
+    assert "more than any record has" in scout(result)["faults"][0]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -678,7 +691,7 @@ def test_c21_a_newer_schema_could_not_be_checked(trail: Trail) -> None:
 def test_c22_one_broken_chain_decides_and_all_are_listed(trail: Trail) -> None:
     trail.tamper(f"DELETE FROM {TRAIL} WHERE {SCOUT} AND seq = 5")
     result = trail.verify()
-    assert [chain["verdict"] for chain in result.json["chains"]] == ["verified", "tampered"]
+    assert [chain["verdict"] for chain in result.json["chains"]] == ["verified", "verified", "tampered"]
     assert result.code == 1
     assert trail.verify("--agent", "other").code == 0
 
@@ -701,7 +714,7 @@ def test_an_export_verifies_and_leaves_no_half_file(trail: Trail) -> None:
     assert exported.code == 0
     assert trail.head() in exported.err
     assert head_file.read_text() == trail.head() + "\n"
-    key = trail.verify().json["chains"][1]["public_key"]
+    key = scout(trail.verify())["public_key"]
     assert trail.verify(out, "--public-key", key, "--checkpoint", trail.head()).code == 0
     assert trail.trails("export", "nobody", "--out", trail.folder / "nobody.jsonl").code == 1
     assert sorted(path.name for path in trail.folder.iterdir()) == ["head", "scout.jsonl"]
@@ -752,7 +765,7 @@ def test_a_rotated_key_is_followed_if_it_is_the_tenants(trail: Trail, *, stored:
     result = trail.verify()
     if stored:
         assert result.code == 0, result
-        first_key = result.json["chains"][1]["genesis_key"]
+        first_key = scout(result)["genesis_key"]
         keyless = trail.with_url(trail.database.admin_url, master_key=None)
         assert trail.verify("--public-key", first_key, env=keyless).code == 0
     else:
@@ -778,6 +791,8 @@ async def rotate(url: str, *, stored: bool) -> None:
         await db.ledger.add_signing_key(pool, row)
         rows = [row_of(chain.id, rotation, old.public.key_id), row_of(chain.id, event, new.public.key_id)]
         await db.ledger.append(pool, rows)
+        told = {"act": "signing_key_rotated", "from": old.public.hex, "to": new.public.hex}
+        await ledger.administration.record(scout.tenant, "operator", {**told})
         await ledger.close()
 
 
@@ -785,15 +800,24 @@ def test_tenants_are_told_apart(trail: Trail) -> None:
     asyncio.run(add_tenant(trail.database.app_url))
     everything = trail.verify()
     names = [(chain["tenant"], chain["agent_id"]) for chain in everything.json["chains"]]
-    assert (everything.code, names) == (0, [("acme", "scout"), ("default", "other"), ("default", "scout")])
+    assert (everything.code, names) == (
+        0,
+        [
+            ("acme", "_administration"),
+            ("acme", "scout"),
+            ("default", "_administration"),
+            ("default", "other"),
+            ("default", "scout"),
+        ],
+    )
     assert len(trail.verify("--agent", "scout").json["chains"]) == 2
     one = trail.verify("--tenant", "acme").json["chains"]
-    assert [(chain["tenant"], chain["checked"]) for chain in one] == [("acme", 2)]
+    assert [(chain["tenant"], chain["checked"]) for chain in one] == [("acme", 2), ("acme", 2)]
     refused = trail.trails("export", "scout", "--out", trail.folder / "scout.jsonl")
     assert (refused.code, "--tenant" in refused.err) == (1, True)
     assert trail.trails("show", "scout", "--tenant", "acme").code == 0
     bound = trail.verify("--tenant", "acme", env=trail.with_url(trail.database.app_url))
-    assert (bound.code, bound.json["checked"]) == (0, 2)
+    assert (bound.code, bound.json["checked"]) == (0, 4)
 
 
 async def add_tenant(url: str) -> None:

@@ -183,7 +183,8 @@ def test_what_is_done_to_keys_is_on_the_record_of_the_tenant(world: World) -> No
     world.operator.send("DELETE", f"/v1/keys/{world.key_ids[Role.WRITER]}")
     records = world.operator.get("/v1/agents/_administration/log").json["records"]
     done = [(record["actor"], record["payload"]["act"]) for record in records[1:]]
-    assert done == [("operator", "key_issued")] * 4 + [("operator", "key_revoked")]
+    acts = ["agents_created", *["key_issued"] * 4, "key_revoked"]
+    assert done == [("operator", act) for act in acts]
     assert world.operator.get("/v1/agents/_administration/verify").json["ok"] is True
     assert world.operator.post("/v1/agents/_administration/events", event()).status == 403
     assert world.operator.post("/v1/agents", {"agent_id": "_administration", "policy": None}).status == 403

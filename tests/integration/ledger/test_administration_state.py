@@ -258,7 +258,7 @@ async def test_while_the_administration_does_not_verify_no_key_is_believed_and_t
     other = await restarted()
     here = agent.at(other)
     for _ in range(2):
-        with pytest.raises(TenantQuarantinedError, match=r"administration failed verification.*seq 3"):
+        with pytest.raises(TenantQuarantinedError, match=r"administration failed verification.*seq 4"):
             await other.caller(issued.token.encode())
     for writing in (here.ask, here.terminate, Caller(other, "new").create, lambda: issue(other, "x")):
         with pytest.raises(TenantQuarantinedError):
@@ -268,7 +268,7 @@ async def test_while_the_administration_does_not_verify_no_key_is_believed_and_t
     reading = grant(
         Principal(DEFAULT_TENANT_ID, Role.OPERATOR, "operator"), Permission.READ_LOG, ADMINISTRATION
     )
-    assert (await other.verify(reading))["failure"]["seq"] == 3  # type: ignore[index, call-overload]
+    assert (await other.verify(reading))["failure"]["seq"] == 4  # type: ignore[index, call-overload]
     # Another tenant is not concerned.
     assert (await other.caller(acme[1].token.encode())).name == "Ada"
     # What verifies again is believed again.

@@ -252,11 +252,12 @@ async def test_a_keeper_that_does_not_sign_lets_nothing_be_written(  # noqa: PLR
 async def test_signatures_that_never_come_do_not_fill_the_process(
     agent: Caller, kms: Kms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    others = [Caller(agent.ledger, f"other-{n}") for n in range(40)]
+    await asyncio.gather(*(other.create() for other in others))
     await rotated(agent.ledger, kms.uri)
     monkeypatch.setattr(sealing, "SIGN_SECS", 0.5)
     kms.mode("hang")
-    others = [Caller(agent.ledger, f"agent-{n}") for n in range(40)]
-    answers = await asyncio.gather(*(other.create() for other in others), return_exceptions=True)
+    answers = await asyncio.gather(*(other.ask() for other in others), return_exceptions=True)
     assert {type(answer) for answer in answers} == {UnavailableError}
     assert len([t for t in threading.enumerate() if t.name == "trails-signer"]) <= 16
     kms.stop()
