@@ -45,14 +45,7 @@ from app.ledger.on_record import SpanReader
 from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
-from app.ledger.redacting import (
-    Redacting,
-    noted,
-    redacted_ask,
-    redacted_texts,
-    sealed_claim,
-    sealed_stamp,
-)
+from app.ledger.redacting import Redacting, noted
 from app.ledger.replay import Done, recall
 from app.ledger.sessions import Sessions
 from app.ledger.standings import Standings
@@ -287,9 +280,7 @@ class Ledger:
     async def request(self, grant: Grant, ask: Ask, stamp: Stamp | None = None) -> Decision:
         """Asks the guard whether the agent may do this, and records the question and the answer."""
         chain = await self._chain(grant)
-        redactor = await self._redacting.of(grant.tenant_id)
-        ask = redacted_ask(redactor, ask)
-        stamp = sealed_stamp(redactor, stamp, redacted=ask.redacted is not None)
+        ask, stamp = await self._redacting.ask(grant, ask, stamp)
 
         async def on(state: GuardState, now_us: int) -> Act:
             return decide.request(
@@ -337,9 +328,7 @@ class Ledger:
             ForbiddenError: it was asked for with the same key.
         """
         chain = await self._chain(grant)
-        redactor = await self._redacting.of(grant.tenant_id)
-        body, note = redacted_texts(redactor, body, "approver", "note")
-        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
+        body, note, stamp = await self._redacting.texts(grant, body, stamp, "approver", "note")
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
             act = decide.approve(
@@ -362,9 +351,7 @@ class Ledger:
     ) -> Decision:
         """Refuses a held action, with a scar for having asked when the operator says so."""
         chain = await self._chain(grant)
-        redactor = await self._redacting.of(grant.tenant_id)
-        body, note = redacted_texts(redactor, body, "approver", "reason")
-        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
+        body, note, stamp = await self._redacting.texts(grant, body, stamp, "approver", "reason")
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
             act = decide.reject(
@@ -392,9 +379,7 @@ class Ledger:
             TooManyRequestsError: too many claims were refused a moment ago; nothing is recorded.
         """
         chain = await self._chain(grant)
-        redactor = await self._redacting.of(grant.tenant_id)
-        body = sealed_claim(redactor, body)
-        stamp = sealed_stamp(redactor, stamp, redacted=body.is_secret)
+        body, stamp = await self._redacting.claim(grant, body, stamp)
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
             return claim(
@@ -417,9 +402,7 @@ class Ledger:
     ) -> JsonObject:
         """Records how an allowed action went. Returns the agent's status after it."""
         chain = await self._chain(grant)
-        redactor = await self._redacting.of(grant.tenant_id)
-        body, note = redacted_texts(redactor, body, "detail")
-        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
+        body, note, stamp = await self._redacting.texts(grant, body, stamp, "detail")
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
             act = decide.report(
@@ -439,9 +422,7 @@ class Ledger:
     async def scar(self, grant: Grant, body: bodies.AddScar, stamp: Stamp | None = None) -> JsonObject:
         """Marks the agent for what a person or a monitor saw. Returns its status."""
         chain = await self._chain(grant)
-        redactor = await self._redacting.of(grant.tenant_id)
-        body, note = redacted_texts(redactor, body, "reason")
-        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
+        body, note, stamp = await self._redacting.texts(grant, body, stamp, "reason")
 
         async def on(state: GuardState, _now_us: int) -> Act:
             act = decide.scar(
@@ -459,9 +440,7 @@ class Ledger:
     async def terminate(self, grant: Grant, body: bodies.Terminate, stamp: Stamp | None = None) -> JsonObject:
         """The kill switch: permanent. Returns the agent's status."""
         chain = await self._chain(grant)
-        redactor = await self._redacting.of(grant.tenant_id)
-        body, note = redacted_texts(redactor, body, "reason", "by")
-        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
+        body, note, stamp = await self._redacting.texts(grant, body, stamp, "reason", "by")
 
         async def on(state: GuardState, _now_us: int) -> Act:
             act = decide.terminate(state, reason=body.reason, by=body.by, actor=grant.actor)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from app.guard.bodies import Ask, Claim
     from app.guard.decide import Act
     from app.ledger.standings import Standings
+    from app.principal import Grant
 
 MEMBER: Final = "redacted"
 """Name of the payload member that says what was taken out."""
@@ -64,51 +65,53 @@ class Redacting:
             known = self._compile(tenant_id, rules)
         return known
 
+    async def ask(self, grant: Grant, ask: Ask, stamp: Stamp | None) -> tuple[Ask, Stamp | None]:
+        """What is asked of the guard, and its stamp, without secrets.
+
+        It stays known what exactly was asked: by a digest that tells nobody what it was made of.
+        """
+        redactor, found = await self.of(grant.tenant_id), Findings()
+        value = redactor.value(ask.input, "/input", found)
+        thought = ask.thought_process
+        if thought is not None:
+            thought = redactor.text(thought, "/thought_process", found)
+        stamp = sealed_stamp(redactor, stamp, redacted=bool(found.removed))
+        if not found.removed:
+            return ask, stamp
+        note = redactor.note(found.removed)
+        if value is not ask.input:
+            note["input"] = redactor.seal(ask.input)
+        return replace(ask, input=value, thought_process=thought, redacted=note), stamp
+
+    async def claim(self, grant: Grant, claim: Claim, stamp: Stamp | None) -> tuple[Claim, Stamp | None]:
+        """A claim with the digest that it is compared by where secrets were taken out of what was allowed."""
+        redactor, found = await self.of(grant.tenant_id), Findings()
+        redactor.value(claim.input, "/input", found)
+        is_secret = bool(found.removed)
+        stamp = sealed_stamp(redactor, stamp, redacted=is_secret)
+        return replace(claim, sealed=redactor.seal(claim.input), is_secret=is_secret), stamp
+
+    async def texts(
+        self, grant: Grant, body: B, stamp: Stamp | None, *members: str
+    ) -> tuple[B, JsonObject | None, Stamp | None]:
+        """What somebody says in free text, without secrets; the note for its record; and its stamp."""
+        redactor, found = await self.of(grant.tenant_id), Findings()
+        texts = {
+            name: redactor.text(said, f"/{name}", found)
+            for name in members
+            if (said := getattr(body, name)) is not None
+        }
+        stamp = sealed_stamp(redactor, stamp, redacted=bool(found.removed))
+        if not found.removed:
+            return body, None, stamp
+        return replace(body, **texts), redactor.note(found.removed), stamp
+
     def _compile(self, tenant_id: UUID, rules: RuleList) -> Redactor:
         if len(self._compiled) >= CAPACITY:
             del self._compiled[next(iter(self._compiled))]
         secret = hmac.digest(self._secret, tenant_id.bytes, hashlib.sha256)
         redactor = self._compiled[tenant_id] = Redactor(rules, secret)
         return redactor
-
-
-# --- what callers ask of the guard ----------------------------------------------------------------------
-
-
-def redacted_ask(redactor: Redactor, ask: Ask) -> Ask:
-    """What is asked, without secrets. It stays known what exactly was asked: by a digest under the seal."""
-    found = Findings()
-    value = redactor.value(ask.input, "/input", found)
-    digest = redactor.seal(ask.input) if value is not ask.input else None
-    thought = ask.thought_process
-    if thought is not None:
-        thought = redactor.text(thought, "/thought_process", found)
-    if not found.removed:
-        return ask
-    note = redactor.note(found.removed)
-    if digest is not None:
-        note["input"] = digest
-    return replace(ask, input=value, thought_process=thought, redacted=note)
-
-
-def sealed_claim(redactor: Redactor, claim: Claim) -> Claim:
-    """A claim with the digest that it is compared by where secrets were taken out of what was allowed."""
-    found = Findings()
-    redactor.value(claim.input, "/input", found)
-    return replace(claim, sealed=redactor.seal(claim.input), is_secret=bool(found.removed))
-
-
-def redacted_texts(redactor: Redactor, body: B, *members: str) -> tuple[B, JsonObject | None]:
-    """What somebody says in free text, without secrets, and the note for its record."""
-    found = Findings()
-    texts = {
-        name: redactor.text(said, f"/{name}", found)
-        for name in members
-        if (said := getattr(body, name)) is not None
-    }
-    if not found.removed:
-        return body, None
-    return replace(body, **texts), redactor.note(found.removed)
 
 
 def noted(act: Act, note: JsonObject | None) -> Act:
