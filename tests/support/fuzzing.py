@@ -55,7 +55,7 @@ POLICY: Final[dict[str, Any]] = {
     "default_rule": {"cost": 0},
 }
 
-REFUSED: Final = ("400", "401", "403", "404", "405", "409", "413", "415")
+REFUSED: Final = ("400", "401", "403", "404", "405", "409", "413", "415", "429")
 """How a request that breaks its description may be answered."""
 
 UNSAYABLE: Final = (
@@ -68,6 +68,7 @@ UNSAYABLE: Final = (
     r"^name: must have 1 to 64 letters, digits, spaces",
     r"^name: must be printable$",
     r"^expires_at: must be in the future, and before the year 9000$",
+    r"^paths\[\d+\]: ",
     r"^after: must be the next of an earlier answer",
     r"is recorded by the service alone; choose another$",
     r"^the character U\+0000, which cannot be stored",
@@ -221,7 +222,8 @@ class Fuzzed:
 
     def as_lines(self, case: Case) -> list[Case]:
         """The case's body as one line of a batch, where the operation takes lines."""
-        if case.media_type != JSON or LINES not in case.operation.get_request_payload_content_types():
+        known = case.operation.get_request_payload_content_types()
+        if case.media_type != JSON or not isinstance(case.body, dict) or LINES not in known:
             return []
         line = json.dumps(case.body)
         parameters = dict(case.path_parameters or {})
