@@ -14,6 +14,7 @@
     │   └── UnknownActionError
     ├── ConflictError               the request is sound, the present state forbids it
     │   ├── AgentExistsError
+    │   ├── NameInUseError          an agent called as a key
     │   ├── InvalidStateError
     │   ├── ClaimRefusedError       an action that may not be carried out (now, so, or again)
     │   ├── AlreadyTerminatedError
@@ -44,7 +45,7 @@ leaf lacks its row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class TrailsError(Exception):
@@ -150,6 +151,26 @@ class AgentExistsError(ConflictError):
 
     def __init__(self, agent_id: str) -> None:
         super().__init__(f"agent {agent_id} already exists; agent ids are not used again")
+
+
+class NameInUseError(ConflictError):
+    """Agents are not created whose ids are what keys in use are called; ``agent_ids`` are they.
+
+    On record an agent's actor is its id, a key's its name: two of them must not look the same.
+    """
+
+    code = "name_in_use"
+
+    def __init__(self, agent_ids: Sequence[str]) -> None:
+        self.agent_ids = agent_ids
+        told = ", ".join(agent_ids[:_MAX_TOLD]) + (", …" if len(agent_ids) > _MAX_TOLD else "")
+        super().__init__(
+            f"agent {told} is not created: a key in use is called so, and the actors on record would look "
+            "the same; choose another id"
+        )
+
+
+_MAX_TOLD = 5
 
 
 class InvalidStateError(ConflictError):

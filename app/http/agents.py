@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar import get, post
 
-from app.errors import AgentExistsError, IdempotencyConflictError, InvalidPolicyError
+from app.errors import AgentExistsError, IdempotencyConflictError, InvalidPolicyError, NameInUseError
 from app.guard.bodies import NewAgent
 from app.http import documents, examples
 from app.http.access import check_agent_id, grant_further, granted
@@ -29,7 +29,7 @@ MAX_AGENTS = 5_000
         body=(documents.NewAgent, examples.NEW_AGENT),
         answer=documents.CreatedAgent,
         example=examples.CREATED,
-        errors=(AgentExistsError, IdempotencyConflictError, InvalidPolicyError),
+        errors=(AgentExistsError, IdempotencyConflictError, InvalidPolicyError, NameInUseError),
     ),
 )
 async def create_agent(request: Call) -> Answer:

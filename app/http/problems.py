@@ -59,6 +59,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.UnknownActionError: Row(404, "Unknown action"),
     errors.ConflictError: Row(409, "Conflict"),
     errors.AgentExistsError: Row(409, "Agent exists"),
+    errors.NameInUseError: Row(409, "Name in use"),
     errors.InvalidStateError: Row(409, "Invalid state"),
     errors.ClaimRefusedError: Row(409, "Claim refused"),
     errors.AlreadyTerminatedError: Row(409, "Already terminated"),

@@ -36,7 +36,7 @@ from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.administration_state import AGENTS, COVERS, AdministrationState, TenantStanding
 from app.ledger.chain import Chain, ChainId, Chains
-from app.ledger.filing import Filer, NewChain, first_records, ready
+from app.ledger.filing import Begun, Filer, NewChain, first_records, ready
 from app.ledger.idempotency import Stamp, act_length, stamped
 from app.ledger.mirror import from_microseconds, registry_row, row_of
 from app.ledger.read import verified_row
@@ -376,10 +376,10 @@ class Administration:
         keys = await self._keystore.of(tenant_id)
         await self._filer.record(await self._chain(keys, actor), actor, payload)
 
-    async def begin_chains(self, tenant_id: UUID, actor: str, new: Sequence[NewChain]) -> list[Chain]:
+    async def begin_chains(self, tenant_id: UUID, actor: str, new: Sequence[NewChain]) -> Begun:
         """Begins chains of a tenant, whose ids differ, in one transaction with the records that tell of them.
 
-        Returns those that were begun; one whose agent exists already is left out.
+        One whose agent exists already is left out, and so is one that a key in use is called, which is told.
 
         Raises:
             NotFoundError: no such tenant.

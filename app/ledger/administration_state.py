@@ -111,11 +111,10 @@ class TenantStanding(msgspec.Struct, frozen=True):
     suspended: bool = False
     redaction: RuleList = DEFAULT_RULES
 
-    def is_called(self, name: str, now_us: int) -> bool:
-        """Whether a key in force is the actor of this name, in whatever case."""
-        folded = name.casefold()
-        found = (self.keys[key_id] for key_id, known in self.names.items() if known == folded)
-        return any(expires is None or expires > now_us for expires in found)
+    def names_in_use(self, now_us: int) -> frozenset[str]:
+        """What the keys in force are called, case folded, whose name is the actor of what they do."""
+        ends = ((name, self.keys[key_id]) for key_id, name in self.names.items())
+        return frozenset(name for name, end in ends if end is None or end > now_us)
 
 
 NO_STANDING: Final = TenantStanding()

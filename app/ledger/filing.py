@@ -29,6 +29,7 @@ from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.chain import Chain, ChainId
 from app.ledger.idempotency import Stamp, stamped
 from app.ledger.mirror import registry_row, row_of
+from app.ledger.rebuild import catch_up
 from app.ledger.sealing import sealed
 from app.ledger.turns import Turn, Turns
 
@@ -64,13 +65,21 @@ class NewChain(msgspec.Struct, frozen=True):
     members: JsonObject = {}
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """The chains that a caller began, and the agents that are not created since keys in use are called so."""
+
+    chains: list[Chain]
+    refused: list[str]
+
+
 class _Filing(Turn):
     """One caller's wait for its records in the administration chain, and for the chains that begin by them.
 
-    ``new`` are the chains that are still to be begun, ``begun`` those that this caller began.
+    ``new`` are the chains that are still to be begun, ``begun`` those that this caller began, ``refused`` the
+    agents whose ids are names of keys.
     """
 
-    __slots__ = ("actor", "begun", "new", "payloads")
+    __slots__ = ("actor", "begun", "new", "payloads", "refused")
 
     def __init__(self, actor: str, payloads: Sequence[JsonObject] = (), new: Sequence[NewChain] = ()) -> None:
         super().__init__()
@@ -78,6 +87,7 @@ class _Filing(Turn):
         self.payloads = payloads
         self.new = new
         self.begun: list[Chain] = []
+        self.refused: list[str] = []
 
     @property
     def size(self) -> int:
@@ -123,11 +133,11 @@ class Filer:
         """Records one act in an administration chain; see ``Administration.record``."""
         await self._turns.wait(chain, _Filing(actor, [payload]))
 
-    async def begin(self, chain: Chain, actor: str, new: Sequence[NewChain]) -> list[Chain]:
+    async def begin(self, chain: Chain, actor: str, new: Sequence[NewChain]) -> Begun:
         """Begins chains and tells of them in an administration chain; see ``Administration.begin_chains``."""
         filing = _Filing(actor, new=new)
         await self._turns.wait(chain, filing)
-        return filing.begun
+        return Begun(filing.begun, filing.refused)
 
     async def close(self) -> None:
         """Waits until all that was accepted is settled."""
@@ -149,10 +159,15 @@ class Filer:
         raise outrun()
 
     async def _append(self, chain: Chain, keys: TenantKeys, filings: Sequence[_Filing]) -> None:
+        now_us = self._clock()
+        begins = any(filing.new for filing in filings)
+        if begins and _named(filings, chain.standing.names_in_use(now_us)):
+            await catch_up(self._pool, chain, keys)  # the key may be revoked since
+            _leave_out_named(filings, chain.standing.names_in_use(now_us))
         if not any(filing.size for filing in filings):
             return
         key = await self._actor.signing_key(chain, keys)
-        made = await _sealed(filings, chain.head, self._clock(), key, keys)
+        made = await _sealed(filings, chain.head, now_us, key, keys)
         rows, registry = made.rows(chain.id, key, keys), made.chains(keys)
         await db.ledger.append(self._pool, rows, chains=registry)
         for record in made.records:
@@ -166,6 +181,20 @@ class Filer:
         known = {row.agent_id for row in await db.ledger.chains_among(self._pool, tenant_id, wanted)}
         for filing in filings:
             filing.new = [new for new in filing.new if new.id.agent_id not in known]
+
+
+def _named(filings: Sequence[_Filing], names: frozenset[str]) -> frozenset[str]:
+    """Those of the agents that are called as a key in use, in whatever case."""
+    agents = (new.id.agent_id for filing in filings for new in filing.new)
+    return frozenset(agent_id for agent_id in agents if agent_id.casefold() in names)
+
+
+def _leave_out_named(filings: Sequence[_Filing], names: frozenset[str]) -> None:
+    """Agents that are called as a key in use do not begin; the append fails if a key came meanwhile."""
+    named = _named(filings, names)
+    for filing in filings:
+        filing.refused += [new.id.agent_id for new in filing.new if new.id.agent_id in named]
+        filing.new = [new for new in filing.new if new.id.agent_id not in named]
 
 
 async def ready(actor: Actor, chain: Chain, keys: TenantKeys) -> None:

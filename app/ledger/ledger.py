@@ -22,6 +22,7 @@ from app.chain.record import GENESIS, Draft
 from app.errors import (
     AgentExistsError,
     ConflictError,
+    NameInUseError,
     NotFoundError,
     TrailsError,
     UnauthorizedError,
@@ -216,6 +217,7 @@ class Ledger:
 
         Raises:
             AgentExistsError: the id was used before; ids are not used again.
+            NameInUseError: a key in use is called so.
             IdempotencyConflictError: the stamp's key created this agent from another body.
         """
         await self._standings.writable(grant.tenant_id)
@@ -229,11 +231,13 @@ class Ledger:
         return await status_of(self._pool, begun[0], begun[0].state)
 
     async def _begin(self, tenant_id: UUID, actor: str, new: Sequence[NewChain]) -> list[Chain]:
-        chains = await self.administration.begin_chains(tenant_id, actor, new)
-        for chain in chains:
+        begun = await self.administration.begin_chains(tenant_id, actor, new)
+        for chain in begun.chains:
             self._chains.adopt(chain)
             self.meter.records += (0 if chain.head is None else chain.head.seq) + 1
-        return chains
+        if begun.refused:
+            raise NameInUseError(begun.refused)
+        return begun.chains
 
     async def _created_before(self, grant: Grant, stamp: Stamp | None) -> JsonObject:
         chain = await self._chain(grant)
@@ -516,6 +520,7 @@ class Ledger:
 
         Raises:
             ForbiddenError: the tenant is suspended.
+            NameInUseError: agents are called as keys in use; the others were begun.
             TenantQuarantinedError: the administration chain does not verify.
         """
         agents = {_agent_of(grant): grant for grant in grants}

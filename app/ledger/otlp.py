@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from app.chain.record import Draft
-from app.errors import BadRequestError, TrailsError, UnavailableError
+from app.errors import BadRequestError, NameInUseError, TrailsError, UnavailableError
 from app.guard.kinds import EVENT, TRACE
 from app.ledger.both_ends import BothEnds
 from app.ledger.idempotency import Stamp
@@ -85,8 +85,11 @@ async def record_spans(
     """
     turn = asyncio.Semaphore(AGENTS_AT_ONCE)
     unbegun = await _begun(ledger, principal, arranged)
+    refused = unbegun.agent_ids if isinstance(unbegun, NameInUseError) else ()
 
     async def record(agent_id: str, spans: AgentSpans) -> Recorded:
+        if agent_id in refused:
+            return _refused(agent_id, spans)
         async with turn:
             given = grant(principal, Permission.POST, agent_id)
             ends = BothEnds(ledger, principal, agent_id)
@@ -99,7 +102,7 @@ async def record_spans(
     results = await asyncio.gather(
         *(record(agent_id, spans) for agent_id, spans in arranged.items()), return_exceptions=True
     )
-    for result in (unbegun, *results):
+    for result in (None if refused else unbegun, *results):
         if isinstance(result, BaseException):
             raise result
     return [result for result in results if isinstance(result, Recorded)]
@@ -124,6 +127,14 @@ async def _begun(ledger: Ledger, principal: Principal, agent_ids: Iterable[str])
     except TrailsError as error:
         return error
     return None
+
+
+def _refused(agent_id: str, spans: AgentSpans) -> Recorded:
+    """Nothing is stored for an agent that is not created; its spans are told of in the answer alone."""
+    reason = str(NameInUseError([agent_id]))
+    nodes = (item.node for fragment in spans.fragments for item in fragment.nodes)
+    rejected = [Rejected(node.trace_id, node.span_id, "", reason, {}) for node in nodes]
+    return Recorded(agent_id, None, 0, 0, 0, (*spans.rejected, *rejected))
 
 
 class _Recording:

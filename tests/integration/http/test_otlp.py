@@ -280,6 +280,19 @@ def test_h04_three_bad_spans_of_ten(operator: Client, media_type: str) -> None:
 
 
 @pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+def test_spans_of_an_agent_that_is_called_as_a_key_are_rejected(operator: Client, media_type: str) -> None:
+    assert operator.post("/v1/keys", {"role": "writer", "name": "Ingest"}).status == 200
+    create = operator.post("/v1/agents", {"agent_id": "INGEST", "policy": None})
+    assert (create.status, create.json["code"]) == (409, "name_in_use")
+    spans = [Sent(), *(Sent(attributes={"gen_ai.agent.name": "ingest"}) for _ in range(2))]
+    told = post(operator, (protobuf if media_type == PROTOBUF else as_json)(*spans), media_type)
+    assert told.rejected == 2
+    assert "agent ingest is not created" in told.message
+    assert list(told.receipts) == ["svc"]
+    assert agents(operator) == ["svc"]
+
+
+@pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
 def test_c07_one_nul_among_ten_spans(operator: Client, media_type: str) -> None:
     spans = [Sent(attributes={"q": "a\0b" if n == 4 else "ab"}) for n in range(10)]
     told = post(operator, (protobuf if media_type == PROTOBUF else as_json)(*spans), media_type)

@@ -10,7 +10,14 @@ from uuid import uuid4
 import pytest
 
 import db.ledger
-from app.errors import AgentExistsError, ForbiddenError, TenantQuarantinedError, TrailsError
+from app.errors import (
+    AgentExistsError,
+    ConflictError,
+    ForbiddenError,
+    NameInUseError,
+    TenantQuarantinedError,
+    TrailsError,
+)
 from app.ledger import Ledger, filing
 from app.ledger.administration import NewKey
 from app.ledger.chain import ChainId
@@ -239,4 +246,40 @@ async def test_after_a_rotation_agents_are_still_told_of(
     second_ledger._keystore.forget(DEFAULT_TENANT_ID)
     await Caller(second_ledger, "after").create()
     assert "key_rotated" in await table.kinds(ADMINISTRATION)
+    await assert_all_is_told(table)
+
+
+async def key_called(ledger: Ledger, name: str, role: Role = Role.WRITER) -> str:
+    asking = grant(Principal(DEFAULT_TENANT_ID, Role.OPERATOR, "operator"), Permission.ISSUE_KEY)
+    agent_id = "bot" if role is Role.AGENT else None
+    return (await ledger.administration.issue_key(asking, NewKey(role, name, agent_id))).key.key_id
+
+
+async def test_an_agent_is_not_called_as_a_key_in_use(agent: Caller, twin: Caller, table: Table) -> None:
+    """Decided on what is on record when it begins, in whatever process the key was issued."""
+    await Caller(agent.ledger, "bot").observe()
+    key_id = await key_called(twin.ledger, "Stra\u00dfe")
+    await key_called(twin.ledger, "own", Role.AGENT)
+    for ledger in (agent.ledger, twin.ledger):
+        with pytest.raises(NameInUseError, match="STRASSE"):
+            await Caller(ledger, "STRASSE").create()
+        with pytest.raises(NameInUseError) as caught:
+            await ledger.observed(*observing("strasse", "Strasse", "x" + str(id(ledger))))
+        assert sorted(caught.value.agent_ids) == ["Strasse", "strasse"]
+    await Caller(agent.ledger, "own").observe()  # an agent's key acts as the agent
+    asking = grant(Principal(DEFAULT_TENANT_ID, Role.OPERATOR, "operator"), Permission.REVOKE_KEY)
+    await twin.ledger.administration.revoke_key(asking, key_id)
+    await Caller(agent.ledger, "strasse").create()
+    assert len(await registered(table)) == 6
+    await assert_all_is_told(table)
+
+
+async def test_a_key_and_an_agent_that_begin_at_once_are_never_called_the_same(
+    agent: Caller, twin: Caller, table: Table
+) -> None:
+    for number in range(8):
+        name = f"n{number}"
+        results = await outcomes(key_called(twin.ledger, name), Caller(agent.ledger, name).observe())
+        [refused] = [result for result in results if isinstance(result, Exception)]
+        assert isinstance(refused, ConflictError)
     await assert_all_is_told(table)
