@@ -36,8 +36,11 @@ SETTINGS: Final = {
 }
 """What its sessions begin with. PostgreSQL lets whoever is logged in change these for its own session."""
 
-LIMITS: Final = {"temp_file_limit": "1GB"}
-"""The same of settings that it cannot change; they take a superuser to give."""
+LIMITS: Final = {"temp_file_limit": "1GB", "log_statement": "all"}
+"""The same of settings that it cannot change; they take a superuser to give.
+
+What such a login asks stands in the server's log (case T15).
+"""
 
 _FIRST_INHERIT_OPTION: Final = 160_000
 """From PostgreSQL 16 on a grant of membership says by itself whether it inherits and may be set."""

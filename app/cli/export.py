@@ -16,10 +16,12 @@ import click
 from rich.status import Status
 
 from app.chain.record import export_line
+from app.chain.strict import JsonObject
 from app.cli.database import database_url
 from app.cli.exits import CommandError
+from app.cli.on_record import put_on_record
 from app.cli.outcome import console_for
-from app.ledger.dump import dump_chain
+from app.ledger.dump import DumpedRecord, dump_chain
 from app.opening import look_directly
 from app.settings import Settings
 
@@ -28,6 +30,9 @@ _HELP: Final = """Write one agent's records to a file, one signed line a record,
 The chain's head is printed on standard error: keep it elsewhere, it is what proves later that no tail was
 cut. The file appears under its name only when it is complete; one that is there is not replaced. An export is
 not a verification: run trails verify on it.
+
+Where the master key and the service's database role are at hand, the export is put on record in the tenant's
+administration chain. Standard error says whether it was; a login that only reads exports all the same.
 
 \b
 Examples:
@@ -64,27 +69,41 @@ def command(  # noqa: D103  click shows _HELP
     asyncio.run(look_directly(url, embedded=None if settings.database_url else settings.data_dir))
     try:
         with _output(target, force=force) as file:
-            count, head = asyncio.run(_write(file, url, agent_id, tenant))
+            count, last = asyncio.run(_write(file, url, agent_id, tenant))
+        head = f"{last.seq}:{last.signed.hash}"
         if head_file is not None:
             head_file.write_text(head + "\n", "utf-8")
     except OSError as error:
         raise CommandError(f"{error.filename or target} cannot be written: {error.strerror}") from error
     click.echo(f"{count} records in {target}, not verified; head:\n{head}", err=True)
+    told = put_on_record(settings, last.tenant_id, _told(agent_id, count, last))
+    click.echo(f"this export is {told}", err=True)
 
 
-async def _write(file: BinaryIO, url: str, agent_id: str, tenant: str | None) -> tuple[int, str]:
-    """Writes the lines; returns their number and the head as ``seq:hash``."""
-    count, head = 0, ""
+def _told(agent_id: str, count: int, last: DumpedRecord) -> JsonObject:
+    """What the record of an export says."""
+    return {
+        "act": "exported",
+        "agent_id": agent_id,
+        "log_uuid": str(last.log_uuid),
+        "length": count,
+        "head": {"seq": last.seq, "hash": last.signed.hash},
+    }
+
+
+async def _write(file: BinaryIO, url: str, agent_id: str, tenant: str | None) -> tuple[int, DumpedRecord]:
+    """Writes the lines; returns their number and the last record."""
+    count, last = 0, None
     with _status() as show:
         async for record in dump_chain(url, agent_id, tenant=tenant):
             file.write(export_line(record.signed).encode("utf-8") + b"\n")
-            count, head = count + 1, f"{record.seq}:{record.signed.hash}"
+            count, last = count + 1, record
             show(count)
-    if not count:
+    if last is None:
         raise CommandError(
             f"the registry names agent {agent_id}, but there is no record of it: trails verify"
         )
-    return count, head
+    return count, last
 
 
 def _refuse_to_replace(target: str) -> None:

@@ -35,6 +35,9 @@ Examples:
   trails verify scout.jsonl --public-key 03a1…     against the key you were given
   curl … | trails verify - --json                  from a pipe, for programs
 
+A verification changes nothing of what it looks at. With --record its outcome is put on record in the
+administration chain of each tenant, which takes the master key and the service's database role.
+
 Every tenant has a key of its own: with --public-key name all of them, or one with --tenant.
 
 A file must be as it was exported: a byte order mark or CRLF line endings are "file altered". A line cut in
@@ -63,6 +66,7 @@ class Options(msgspec.Struct, frozen=True):
     pinned: dict[str, PublicKey]
     anchors: tuple[Anchor, ...]
     show_progress: bool
+    record: bool
 
 
 @click.command("verify", help=_HELP, short_help="Check exported files or a whole database.")
@@ -76,6 +80,7 @@ class Options(msgspec.Struct, frozen=True):
 )
 @click.option("--heads", metavar="FILE", type=click.Path(path_type=Path), help="Heads that chains must hold.")
 @click.option("--save-heads", metavar="FILE", type=click.Path(path_type=Path), help="Write the heads found.")
+@click.option("--record", is_flag=True, help="Put the outcome on record (database).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.option("--quiet", is_flag=True, help="Only the exit code.")
 def command(  # noqa: D103  click shows _HELP
@@ -88,15 +93,16 @@ def command(  # noqa: D103  click shows _HELP
     given: tuple[str, ...],
     heads: Path | None,
     save_heads: Path | None,
+    record: bool,
     as_json: bool,
     quiet: bool,
 ) -> int:
-    if files and (database or tenant is not None):
-        raise click.UsageError("FILE and --database or --tenant exclude each other")
+    if files and (database or record or tenant is not None):
+        raise click.UsageError("FILE and --database, --record or --tenant exclude each other")
     pinned = _pinned(public_keys)
     kept = _kept(given, heads, single=len(files) == 1 or (not files and agent_id is not None))
     try:
-        run = _verify(Options(files, agent_id, tenant, pinned, kept.anchors, not (as_json or quiet)))
+        run = _verify(Options(files, agent_id, tenant, pinned, kept.anchors, not (as_json or quiet), record))
     except Exception as error:  # noqa: BLE001  whatever goes wrong must never look like "tampered"
         run = Run((), (Finding(Verdict.UNCHECKED, "verification", reason_of(error)),))
     troubles = (Finding(Verdict.UNCHECKED, "heads", trouble) for trouble in kept.troubles)
@@ -126,6 +132,7 @@ def _verify(options: Options) -> Run:
                 pinned=tuple(options.pinned.values()),
                 anchors=options.anchors,
                 progress=progress,
+                record=options.record,
             )
         )
 

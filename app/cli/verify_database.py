@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -10,15 +11,22 @@ from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, checkpoints, contradiction
 from app.cli.database import database_url
+from app.cli.local import local_ledger
 from app.cli.missing import missing_chains
+from app.cli.on_record import not_on_record, recorded
 from app.cli.outcome import Finding, Outcome, Run
-from app.errors import StartupError
+from app.errors import StartupError, TrailsError
 from app.ledger.audit import ChainVerdict, DatabaseAudit, Selection, Trust, audit_database
 from app.ledger.audit_chain import ChainName
 from app.opening import look_directly
 from app.settings import Settings, master_key_at_hand
 
+if TYPE_CHECKING:
+    from app.chain.strict import JsonObject
+
 DATABASE = "database"
+
+_SOUND: Final = frozenset({Verdict.VERIFIED, Verdict.SELF_DECLARED})
 
 
 async def verify_database(
@@ -29,8 +37,9 @@ async def verify_database(
     pinned: tuple[PublicKey, ...],
     anchors: Sequence[Anchor],
     progress: Callable[[int], None],
+    record: bool = False,
 ) -> Run:
-    """Audits the database that the environment names.
+    """Audits the database that the environment names; with ``record`` it is put on record afterwards.
 
     Raises:
         StartupError: no database is named, it is away or refuses, or a setting does not fit.
@@ -52,7 +61,60 @@ async def verify_database(
         progress=_steps(progress),
     )
     run = _run(found, anchors, agent_id=agent_id, tenant=tenant)
-    return msgspec.structs.replace(run, findings=(*run.findings, *troubles))
+    run = msgspec.structs.replace(run, findings=(*run.findings, *troubles))
+    if record:
+        run = msgspec.structs.replace(run, notes=(*run.notes, *await _put_on_record(settings, run, agent_id)))
+    return run
+
+
+async def _put_on_record(settings: Settings, run: Run, agent_id: str | None) -> list[str]:
+    """Tells each tenant's administration chain how its chains came out; says of each whether it did."""
+    by_tenant: dict[str, list[Outcome]] = {}
+    for outcome in run.outcomes:
+        if outcome.tenant is not None and outcome.report is not None:
+            by_tenant.setdefault(outcome.tenant, []).append(outcome)
+    notes = []
+    try:
+        async with local_ledger(settings) as ledger:
+            for slug, outcomes in by_tenant.items():
+                others = by_tenant.keys() - {slug}
+                sound = not any(_concerns(finding, others) for finding in run.findings)
+                payload = _told(outcomes, agent_id, sound=sound)
+                try:
+                    told = await recorded(ledger, await ledger.tenant_id(slug), payload)
+                except TrailsError as error:
+                    told = not_on_record(error)
+                notes.append(f"this verification of {slug} is {told}")
+    except TrailsError as error:
+        notes.append(f"this verification is {not_on_record(error)}")
+    return notes
+
+
+def _concerns(finding: Finding, others: Iterable[str]) -> bool:
+    """Whether a finding counts for a tenant: unless it is about one of the others."""
+    return not any(finding.what.endswith(f" of {slug}") for slug in others)
+
+
+def _told(outcomes: Sequence[Outcome], agent_id: str | None, *, sound: bool) -> JsonObject:
+    """What the record of a verification says.
+
+    Args:
+        outcomes: what became of the tenant's chains.
+        agent_id: None when all chains were asked for.
+        sound: whether nothing else was found.
+    """
+    told: JsonObject = {
+        "act": "verified",
+        "agent_id": agent_id,
+        "chains": len(outcomes),
+        "length": sum(outcome.checked for outcome in outcomes),
+        "intact": sound and all(outcome.verdict in _SOUND for outcome in outcomes),
+    }
+    [one, *others] = outcomes
+    if others or one.report is None or one.report.head is None:
+        return told
+    head: JsonObject = {"seq": one.report.head.seq, "hash": one.report.head.hash}
+    return {**told, "log_uuid": one.log_uuid, "head": head}
 
 
 def _heads_of(name: ChainName, anchors: Sequence[Anchor]) -> list[Anchor]:

@@ -37,7 +37,10 @@ MAX_LOG_LIMIT = 5_000
     ),
 )
 async def read_log(request: Call) -> Answer:
-    """Records in their order, each as it was signed, and the chain's head. Operators and auditors."""
+    """Records in their order, each as it was signed, and the chain's head. Operators and auditors.
+
+    Reading pages is not put on record; verifying is.
+    """
     grant = granted(request)
     page = page_of(request, default=LOG_LIMIT, most=MAX_LOG_LIMIT)
     after = seq_of(page.after)
@@ -56,5 +59,8 @@ async def read_log(request: Call) -> Answer:
     ),
 )
 async def verify_log(request: Call) -> Answer:
-    """Verifies the chain from its genesis: hashes, links, signatures, columns. Operators and auditors."""
-    return answer(await services_of(request).ledger.verify(granted(request)))
+    """Verifies the chain from its genesis: hashes, links, signatures, columns. Operators and auditors.
+
+    Who verified what, and how it came out, is put on record in the tenant's ``_administration``.
+    """
+    return answer(await services_of(request).ledger.verify_on_record(granted(request)))

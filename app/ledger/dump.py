@@ -6,6 +6,7 @@ Rows are fetched in pieces of bounded size, whatever the length of the chain.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -23,10 +24,12 @@ _SQL = statements("audit")
 
 
 class DumpedRecord(msgspec.Struct, frozen=True):
-    """One row of a chain: its position by the table, and the record as it stands."""
+    """One row of a chain: its position by the table, and the record as it stands; and whose chain it is."""
 
     seq: int
     signed: SignedRecord
+    tenant_id: UUID
+    log_uuid: UUID
 
 
 async def dump_chain(
@@ -50,7 +53,7 @@ async def dump_chain(
                 found = await fetch(connection, _SQL["records_at"], piece)
                 for spot in piece:
                     signed = SignedRecord(*found[spot.table, spot.tid])
-                    yield DumpedRecord(spot.seq or 0, signed)
+                    yield DumpedRecord(spot.seq or 0, signed, chain["tenant_id"], chain["log_uuid"])
 
 
 async def _find(connection: Connection, agent_id: str, tenant: str | None) -> asyncpg.Record:

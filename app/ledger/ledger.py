@@ -7,9 +7,10 @@ Each method takes a ``Grant``: proof of who is asking, for which tenant, and tha
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID, uuid4
 
 import msgspec
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     from app.trace.span_key import SpanKey
     from db.pool import Pool
     from db.spans import Below
+
+_log: Final = logging.getLogger("trails.ledger")
 
 LISTED_AT_ONCE = 8
 """Chains brought up to date at the same moment for a list of agents: as many as there are connections."""
@@ -564,6 +567,29 @@ class Ledger:
                 chain.release()
             if not verdict["ok"] and chain.fault is None:
                 chain.quarantine(first_failure(verdict))
+        return verdict
+
+    async def verify_on_record(self, grant: Grant) -> JsonObject:
+        """``verify``, told in the tenant's administration chain: who verified what, and how it came out.
+
+        The verdict is answered even if it cannot be told, as long as that chain does not verify or nothing
+        signs; the log says so then. What is told of the administration chain itself is the head before that.
+        """
+        verdict = await self.verify(grant)
+        chain = await self._chain(grant)
+        payload: JsonObject = {
+            "act": "verified",
+            "agent_id": chain.id.agent_id,
+            "log_uuid": str(chain.id.log_uuid),
+            "length": verdict["records"],
+            "head": verdict["head"],
+            "intact": verdict["ok"],
+            "key": grant.key,
+        }
+        try:
+            await self.administration.record(grant.tenant_id, grant.actor, payload)
+        except TrailsError as error:
+            _log.warning("a verification of %s is not on record: %s", chain.id.agent_id, error.message)
         return verdict
 
     async def probe(self) -> None:

@@ -550,9 +550,16 @@ def damaged_records(world: World, asked: Asked) -> list[Row]:
     return []
 
 
+def administrative_acts(world: World, asked: Asked) -> list[Row]:
+    return [
+        one | {"at": moment(one["at"])} for one in world.administered if asked(one["at"], one["agent_id"])
+    ]
+
+
 ANSWERS: dict[str, Callable[[World, Asked], list[Row]]] = {
     answer.__name__: answer
     for answer in (
+        administrative_acts,
         agents_near_limits,
         approvals_by_person,
         before_harm,

@@ -18,8 +18,10 @@ from app.chain.record import Draft
 from app.errors import ConflictError
 from app.guard.kinds import TRACE
 from app.ledger import Ledger
+from app.ledger.administration import NewKey
 from app.ledger.post import Entry
-from app.principal import Permission
+from app.principal import Permission, Principal, Role, grant
+from db.schema import DEFAULT_TENANT_ID
 from tests.support.ledgers import Caller, SetClock, json_of
 
 SECOND = 1_000_000
@@ -154,6 +156,7 @@ class World:
         self.ended: list[dict[str, Any]] = []
         self.conflicts: list[dict[str, Any]] = []
         self.chains: dict[str, str] = {}
+        self.administered: list[dict[str, Any]] = []
 
     # --- what callers do --------------------------------------------------------------------------
 
@@ -161,6 +164,28 @@ class World:
         caller = Caller(self.ledger, agent)
         status: Any = await (caller.observe() if policy is None else caller.create(policy))
         self.chains[agent] = status["log_uuid"]
+        self._administered("operator", "agents_created", agent)
+
+    async def verify(self, agent: str) -> None:
+        verdict: Any = await self.ledger.verify_on_record(Caller(self.ledger, agent).may(Permission.READ_LOG))
+        self._administered("operator", "verified", agent, records=verdict["records"], intact="yes")
+
+    async def export(self, agent: str, records: int) -> None:
+        """As ``trails export`` tells of it."""
+        told: dict[str, Any] = {"act": "exported", "agent_id": agent, "length": records}
+        await self.ledger.administration.record(DEFAULT_TENANT_ID, "root", told)
+        self._administered("root", "exported", agent, records=records)
+
+    async def issue_key(self, name: str, agent: str) -> None:
+        asking = grant(Principal(DEFAULT_TENANT_ID, Role.OPERATOR, "operator"), Permission.ISSUE_KEY)
+        await self.ledger.administration.issue_key(asking, NewKey(Role.AGENT, name, agent))
+        self._administered("operator", "key_issued", agent, what=name)
+
+    def _administered(self, actor: str, act: str, agent: str, **members: Any) -> None:
+        told = {"what": None, "records": None, "intact": None} | members
+        self.administered.append(
+            {"at": self.clock.now_us, "actor": actor, "act": act, "agent_id": agent} | told
+        )
 
     async def ask(self, agent: str, tool: str, cost: int, **members: Any) -> Act:
         """Asks; ``cost`` is what the policy says that it costs. A denial leaves a node, and mostly a scar."""
@@ -398,10 +423,14 @@ async def tell(world: World) -> None:
     for agent in ("planner", "scribe"):
         await world.create(agent, None)
     await _first_day(world)
+    await world.issue_key("laptop", "buyer")
+    await world.verify("buyer")
     world.clock.now_us = FIRST_DAY + DAY + 9 * HOUR
     await _second_day(world)
     world.clock.now_us = FIRST_DAY + 2 * DAY + 9 * HOUR
     await _third_day(world)
+    await world.verify("scribe")
+    await world.export("buyer", 12)
 
 
 async def _first_day(world: World) -> None:

@@ -21,9 +21,8 @@ from app.chain.strict import JsonObject, parse
 from app.ledger import Ledger, audit_rows, dump
 from app.ledger.audit_rows import Spot
 from app.ledger.mirror import row_of
-from app.ledger.sealed_key import key_context
+from app.ledger.sealed_key import NewSigningKey, seal_key
 from app.principal import Permission
-from db.ledger import SigningKeyRow
 from db.pool import Connection, Pool, create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import Result, faults, run_trails
@@ -783,11 +782,9 @@ async def rotate(url: str, *, stored: bool) -> None:
         old = (await ledger._keystore.of(scout.tenant)).newest
         rotation = seal(Draft("key_rotated", {"public_key": new.public.hex}, "operator"), chain.head, 0, old)
         event = seal(Draft("event", {}, "scout"), rotation.head, 0, new)
-        context = key_context(scout.tenant, new.public.key_id)
-        secret = seal_secret(MASTER_KEY, hashlib.sha256(b"second").digest(), context=context, nonce=bytes(12))
         # The table refuses a key that the registry does not hold; a planted one opens under no master key.
-        sealed = secret if stored else secret[:-1] + bytes([secret[-1] ^ 1])
-        row = SigningKeyRow(scout.tenant, new.public.key_id, new.public.hex, sealed, datetime.now(UTC))
+        made = NewSigningKey(new.public, hashlib.sha256(b"second").digest())
+        row = seal_key(MASTER_KEY if stored else bytes(32), scout.tenant, made, datetime.now(UTC))
         await db.ledger.add_signing_key(pool, row)
         rows = [row_of(chain.id, rotation, old.public.key_id), row_of(chain.id, event, new.public.key_id)]
         await db.ledger.append(pool, rows)
