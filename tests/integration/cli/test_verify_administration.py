@@ -324,12 +324,13 @@ def test_signing_keys_are_those_on_record(acme: tuple[Trail, World]) -> None:
     assert reasons(trail.verify()) == [f"signing key {key} is on record, and its row is gone"]
 
 
-def test_a_tenant_whose_administration_is_gone_has_no_rows_either(acme: tuple[Trail, World]) -> None:
+@pytest.mark.parametrize("gone", ["agent_id = '_administration'", ACME])
+def test_a_tenant_whose_administration_is_gone_has_no_rows_either(
+    acme: tuple[Trail, World], gone: str
+) -> None:
+    """Its other chains may be gone with it."""
     trail, world = acme
-    trail.tamper(
-        f"DELETE FROM {TRAIL} WHERE agent_id = '_administration'",
-        "DELETE FROM trails.agents WHERE agent_id = '_administration'",
-    )
+    trail.tamper(f"DELETE FROM {TRAIL} WHERE {gone}", f"DELETE FROM trails.agents WHERE {gone} AND {ACME}")
     result = trail.verify()
     assert result.code == 1
     assert reasons(result) == [
@@ -342,6 +343,16 @@ def test_a_tenant_whose_administration_is_gone_has_no_rows_either(acme: tuple[Tr
         )
     ]
     assert not any(revived(trail, world, name) for name in world.tokens)
+
+
+def test_a_role_that_sees_rows_and_no_chain_is_told_nothing_wrong(acme: tuple[Trail, World]) -> None:
+    """Row security shows the owner of the tables all SQL logins, and nothing else of a tenant."""
+    trail, _ = acme
+    result = trail.verify(
+        "--tenant", "acme", env=trail.with_url(f"{trail.database.admin_url}?role=trails_owner")
+    )
+    assert "row security binds the role trails_owner" in result.json["notes"][0]
+    assert not [one for one in result.json["findings"] if one["what"].startswith("administration")]
 
 
 def test_an_administration_that_does_not_verify_is_compared_with_nothing(acme: tuple[Trail, World]) -> None:
@@ -489,6 +500,28 @@ def test_a_login_is_on_record_before_it_is_there_and_gone_before_its_end_is(
     assert trail.verify().code == 0
 
 
+def test_a_login_whose_end_is_on_record_already_is_ended_without_a_second_word(
+    acme: tuple[Trail, World], admin_env: dict[str, str]
+) -> None:
+    trail, world = acme
+    made = run_trails("sql-login", "create", "--tenant", "acme", "--name", "x", "--json", env=admin_env)
+    login = made.json["login"]
+    dropped = {"act": "sql_login_dropped", "login": login}
+    env = admin_env["TRAILS_DATABASE_URL"]
+    with psycopg.connect(env, autocommit=True) as admin:
+        admin.execute(f"ALTER ROLE trails_app PASSWORD '{APP_PASSWORD}'".encode())
+    asyncio.run(_record(trail.database.app_url, world.tenant, dropped))
+    [reason] = reasons(trail.verify())
+    assert reason == f"SQL login {login} (x) was dropped on record, and can still log in"
+    with psycopg.connect(env, autocommit=True) as admin:
+        derived = app_password(Secrets("", MASTER_KEY))
+        admin.execute(f"ALTER ROLE trails_app PASSWORD '{derived}'".encode())
+    assert run_trails("sql-login", "drop", login, "--tenant", "acme", env=admin_env).code == 0
+    assert trail.verify().code == 0
+    said = f"SELECT count(*) FROM {TRAIL} WHERE trace_data ->> 'act' = 'sql_login_dropped'"
+    assert trail.fetch(said) == [(1,)]
+
+
 def _killed(*_arguments: object, **_named: object) -> None:
     raise KeyboardInterrupt
 
@@ -506,11 +539,3 @@ def test_a_login_that_is_not_made_is_ended_on_record(
         refused = run_trails("sql-login", "create", "--tenant", "acme", "--name", "x", env=admin_env)
     assert (refused.code, "no such luck" in refused.err) == (1, True)
     assert trail.verify().code == 0
-
-
-def test_a_login_that_is_said_to_be_gone_and_is_there_is_named(acme: tuple[Trail, World]) -> None:
-    trail, world = acme
-    dropped = {"act": "sql_login_dropped", "login": world.login}
-    asyncio.run(_record(trail.database.app_url, world.tenant, dropped))
-    [reason] = reasons(trail.verify())
-    assert reason == f"SQL login {world.login} (audit) was dropped on record, and can still log in"

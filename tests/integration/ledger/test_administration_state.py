@@ -279,6 +279,26 @@ async def test_while_the_administration_does_not_verify_no_key_is_believed_and_t
     await here.ask("search")
 
 
+async def test_a_chain_that_is_found_faulty_later_is_believed_no_more(ledger: Ledger, table: Table) -> None:
+    """Also by a process that has verified it before."""
+    issued = await issue(ledger)
+    await ledger.caller(issued.token.encode())
+    await table.unlock()
+    await table.admin.execute(
+        f"UPDATE {TABLE} SET actor = 'x' WHERE agent_id = '{ADMINISTRATION}' AND seq = 1"
+    )
+    reading = grant(
+        Principal(DEFAULT_TENANT_ID, Role.OPERATOR, "operator"), Permission.READ_LOG, ADMINISTRATION
+    )
+    assert (await ledger.verify(reading))["ok"] is False
+    old(ledger)
+    with pytest.raises(TenantQuarantinedError):
+        await ledger.caller(issued.token.encode())
+    chain = await ledger._chains.get(DEFAULT_TENANT_ID, ADMINISTRATION)
+    chain.release()
+    assert chain.standing == TenantStanding()
+
+
 async def test_a_malformed_act_is_a_fault_of_the_chain(ledger: Ledger, restarted: Opener) -> None:
     issued = await issue(ledger)
     admin = Caller(ledger, ADMINISTRATION)
