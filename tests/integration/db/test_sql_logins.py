@@ -5,7 +5,8 @@ Each way out that was tried is a row of ``WAYS``: the statement, and what it com
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -32,9 +33,17 @@ HIDDEN = (
     "alembic_version",
 )  # fmt: skip
 
+RIGHTS = "SELECT relname, relacl::text FROM pg_class WHERE relnamespace = 'trails'::regnamespace ORDER BY 1"
+
 DENIED = "42501"
 READ_ONLY = "25006"
 SEES_OWN = None
+
+
+def _named(statement: str, what: str = "user") -> str:
+    """A statement that names the login itself, or the database, where no key word does."""
+    return f"DO $$BEGIN EXECUTE format('{statement}', current_{what}{'' if what == 'user' else '()'}); END$$"
+
 
 WAYS: dict[str, tuple[str, str | None]] = {
     # Statements as they come, and what they come to when the session has switched its read-only mode off:
@@ -89,6 +98,47 @@ WAYS: dict[str, tuple[str, str | None]] = {
     "a lock that readers take": ("LOCK TABLE trails.agent_audit_trails IN ACCESS SHARE MODE", SEES_OWN),
     "a message": ("NOTIFY trails, 'x'", SEES_OWN),
     "no time-out": ("SET statement_timeout = 0", SEES_OWN),
+    "sharing rows for longer": ("SELECT 1 FROM trails.agent_audit_trails FOR SHARE", DENIED),
+    "a lock that writers take": ("LOCK TABLE trails.agent_audit_trails IN ROW EXCLUSIVE MODE", DENIED),
+    "ending a query": (
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename = 'trails_app'", DENIED,
+    ),
+    "a file for a table": ("COPY trails.agents FROM '/etc/passwd'", DENIED),
+    "a program for a table": ("COPY trails.agents FROM PROGRAM 'id'", DENIED),
+    "a file for a large object": ("SELECT lo_import('/etc/passwd')", DENIED),
+    "a large object for a file": ("SELECT lo_export(1, '/tmp/out')", DENIED),
+    "looking at a file": ("SELECT pg_stat_file('/etc/passwd')", DENIED),
+    "the log's files": ("SELECT pg_ls_logdir()", DENIED),
+    "how files are set up": ("SELECT * FROM pg_hba_file_rules", DENIED),
+    "a prepared transaction": ("PREPARE TRANSACTION 'x'", "55000"),
+    "no end": ("ALTER ROLE CURRENT_USER VALID UNTIL 'infinity'", DENIED),
+    "another name": (_named("ALTER ROLE %I RENAME TO another"), "0A000"),
+    "more rights": ("ALTER ROLE CURRENT_USER CREATEROLE", DENIED),
+    "settings of all": ("ALTER ROLE ALL SET statement_timeout = 1", DENIED),
+    "settings of the database": (_named("ALTER DATABASE %I SET work_mem = 64", "database"), DENIED),
+    "settings of the server": ("ALTER SYSTEM SET fsync = off", "25001"),
+    "handing on what it reads": ("GRANT SELECT ON trails.agents TO PUBLIC", SEES_OWN),
+    "handing itself on": (_named("GRANT %I TO trails_app"), DENIED),
+    "a replica's rights": ("SET session_replication_role = replica", DENIED),
+    "no log": ("SET log_statement = 'none'", DENIED),
+    "new settings for all": ("SELECT pg_reload_conf()", DENIED),
+    "another file of writes": ("SELECT pg_switch_wal()", DENIED),
+    "no statistics": ("SELECT pg_stat_reset()", DENIED),
+    "a comment": ("COMMENT ON TABLE trails.agents IS 'x'", DENIED),
+    "an index": ("CREATE INDEX ON trails.agents (agent_id)", DENIED),
+    "an index again": ("REINDEX TABLE trails.agents", DENIED),
+    "a publication": ("CREATE PUBLICATION p FOR TABLE trails.agents", DENIED),
+    "an operator": ("CREATE OPERATOR public.@@@ (LEFTARG = text, FUNCTION = upper)", DENIED),
+    "a trusted extension": ("CREATE EXTENSION pg_trgm", DENIED),
+    "another database": ("CREATE DATABASE mine", "25001"),
+    "a cursor that stays": ("DECLARE c CURSOR WITH HOLD FOR SELECT * FROM agent_audit_trails", SEES_OWN),
+    "a snapshot for others": ("SELECT pg_export_snapshot()", SEES_OWN),
+    "hearing messages": ("LISTEN trails", SEES_OWN),
+    "much memory": ("SET work_mem = '2GB'", SEES_OWN),
+    "no end of an open transaction": ("SET idle_in_transaction_session_timeout = 0", SEES_OWN),
+    "other settings for its sessions": ("ALTER ROLE CURRENT_USER SET statement_timeout = 0", SEES_OWN),
+    "another password for itself": ("ALTER ROLE CURRENT_USER PASSWORD 'another password'", SEES_OWN),
+    "giving away what is its own": ("DROP OWNED BY CURRENT_USER", SEES_OWN),
     "a block of code": ("DO 'BEGIN PERFORM count(*) FROM trails.agent_audit_trails; END'", SEES_OWN),
 }  # fmt: skip
 
@@ -169,6 +219,7 @@ async def test_no_way_out_leads_further(
 ) -> None:
     statement, expected = WAYS[way]
     before = await count(admin)
+    rights = await admin.fetch(RIGHTS)
     await auditor.execute("SET default_transaction_read_only = off")
     try:
         async with auditor.transaction():
@@ -179,8 +230,31 @@ async def test_no_way_out_leads_further(
         said = error.sqlstate
     assert said == expected
     assert await count(admin) == before
+    assert await admin.fetch(RIGHTS) == rights
     await auditor.execute("RESET row_security")
     assert await seen(auditor) == {tenants[0]}
+
+
+async def test_other_sessions_and_other_tenants_values_are_not_shown(
+    auditor: asyncpg.Connection, admin: asyncpg.Connection
+) -> None:
+    await admin.execute("ANALYZE")
+    assert await admin.fetchval("SELECT count(*) FROM pg_stats WHERE schemaname = 'trails'") > 0
+    # Statistics hold values of all tenants; under row security nobody but the owner reads them.
+    assert await auditor.fetchval("SELECT count(*) FROM pg_stats WHERE schemaname = 'trails'") == 0
+    others = "FROM pg_stat_activity WHERE usename IS DISTINCT FROM current_user AND state IS NOT NULL"
+    assert await admin.fetchval(f"SELECT count(*) {others}") > 0
+    assert await auditor.fetchval(f"SELECT count(*) {others}") == 0
+
+
+async def test_a_plan_counts_others_rows_and_shows_none(auditor: asyncpg.Connection) -> None:
+    """What PostgreSQL cannot be kept from telling, as the README says."""
+    for way in ("indexscan", "bitmapscan", "indexonlyscan"):
+        await auditor.execute(f"SET enable_{way} = off")
+    plan = "EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) SELECT * FROM agent_audit_trails"
+    told = "\n".join(row[0] for row in await auditor.fetch(plan))
+    assert "Rows Removed by Filter: 3" in told
+    assert "agent-" not in told
 
 
 async def test_a_session_begins_read_only_with_time_outs(auditor: asyncpg.Connection) -> None:
@@ -295,3 +369,23 @@ async def test_appends_go_on_beside_whatever_a_login_holds(
         await started_chain(pool, tenants[0], records=2, agent_id="agent-2")
         await started_chain(pool, tenants[1], records=2, agent_id="agent-2")
     assert await auditor.fetchval("SELECT count(*) FROM agent_audit_trails") == 4
+
+
+async def test_a_login_holds_up_a_change_of_the_table_and_appends_go_on_when_it_gives_up(
+    auditor: asyncpg.Connection, owner: asyncpg.Connection, pool: Pool, tenants: tuple[UUID, UUID]
+) -> None:
+    """Who waits for the table to himself makes others wait: migrations do so for a bounded time."""
+    async with auditor.transaction():
+        await auditor.fetch("SELECT * FROM agent_audit_trails")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await _changed_while(owner, lambda: started_chain(pool, tenants[0], records=2, agent_id="late"))
+        assert await auditor.fetchval("SELECT count(*) FROM agent_audit_trails") == 2 + 2
+
+
+async def _changed_while(owner: asyncpg.Connection, append: Callable[[], Awaitable[object]]) -> None:
+    async with owner.transaction():
+        await owner.execute("SET LOCAL lock_timeout = '500ms'")
+        change = owner.execute("ALTER TABLE trails.agent_audit_trails ADD COLUMN mine int")
+        changed, _ = await asyncio.gather(change, append(), return_exceptions=True)
+        assert isinstance(changed, Exception), "the login's lock did not count"
+        raise changed
