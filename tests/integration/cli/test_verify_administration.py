@@ -344,9 +344,7 @@ def test_a_tenant_whose_administration_is_gone_has_no_rows_either(
 def test_a_role_that_sees_rows_and_no_chain_is_told_nothing_wrong(acme: tuple[Trail, World]) -> None:
     """Row security shows the owner of the tables all SQL logins, and nothing else of a tenant."""
     trail, _ = acme
-    result = trail.verify(
-        "--tenant", "acme", env=trail.with_url(f"{trail.database.admin_url}?role=trails_owner")
-    )
+    result = trail.verify(env=trail.with_url(f"{trail.database.admin_url}?role=trails_owner"))
     assert "row security binds the role trails_owner" in result.json["notes"][0]
     assert not [one for one in result.json["findings"] if one["what"].startswith("administration")]
 
