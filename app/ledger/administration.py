@@ -40,7 +40,7 @@ from app.ledger.filing import Begun, Filer, NewChain, first_records, ready
 from app.ledger.idempotency import Stamp, act_length, stamped
 from app.ledger.mirror import from_microseconds, registry_row, row_of
 from app.ledger.read import verified_row
-from app.ledger.rebuild import each_record
+from app.ledger.rebuild import catch_up, each_record
 from app.ledger.sealed_key import NewSigningKey
 from app.ledger.sealing import from_source, sealed
 from app.ledger.signers import scheme_of
@@ -427,6 +427,10 @@ class Administration:
                     await self._attempt(chain, keys, actor, act, mark)
                 except (DuplicateKeyError, StaleChainError):
                     await self._actor.read_on(chain, keys, attempt)
+                except (_AlreadyDone, ConflictError, NotFoundError):
+                    # Final only on what is on record now: another process may have issued what ends here.
+                    if not await catch_up(self._pool, chain, keys):
+                        raise
                 else:
                     return True
         raise outrun()

@@ -138,6 +138,17 @@ async def test_a_revoked_key_is_none_on_every_process_soon(ledger: Ledger, secon
     assert [act["act"] for act in await acts(ledger)] == ["key_issued", "key_revoked"]
 
 
+async def test_a_key_that_another_process_has_just_issued_can_be_revoked(
+    ledger: Ledger, second: Ledger
+) -> None:
+    """The revocation is decided on what is on record now, not on what this process has read so far."""
+    await issue(second, "first")
+    issued = await issue(ledger, "second")
+    await revoke(second, issued.key.key_id)
+    assert [act["act"] for act in await acts(ledger)] == ["key_issued", "key_issued", "key_revoked"]
+    await _refused_soon(ledger, issued.token.encode())
+
+
 async def _refused_soon(ledger: Ledger, token: bytes) -> None:
     async with asyncio.timeout(30):
         while True:
