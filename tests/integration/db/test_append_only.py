@@ -184,3 +184,20 @@ async def login(database: Database, role: str) -> asyncpg.Connection:
     server = database.server
     name = database.admin_url.rpartition("/")[2]
     return await asyncpg.connect(host=server.host, port=server.port, user=role, password="x", database=name)  # noqa: S106
+
+
+TAKES_ALONG = """
+SELECT c.relname FROM pg_catalog.pg_constraint JOIN pg_catalog.pg_class AS c ON c.oid = conrelid
+ WHERE contype = 'f' AND (confdeltype NOT IN ('a', 'r') OR confupdtype NOT IN ('a', 'r'))
+"""
+"""Foreign keys whose rows change with what they refer to: CASCADE, SET NULL, SET DEFAULT."""
+
+
+async def test_t08_no_foreign_key_takes_rows_along(admin: asyncpg.Connection) -> None:
+    assert await admin.fetch(TAKES_ALONG) == []
+    async with admin.transaction():  # and one that did would be seen
+        await admin.execute(
+            "CREATE TABLE trails.leash (tenant_id uuid REFERENCES trails.tenants ON DELETE CASCADE)"
+        )
+        assert [row[0] for row in await admin.fetch(TAKES_ALONG)] == ["leash"]
+        await admin.execute("DROP TABLE trails.leash")
