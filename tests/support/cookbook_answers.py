@@ -197,6 +197,7 @@ def approvals_by_person(world: World, asked: Asked) -> list[Row]:
             {
                 "person": person,
                 "approved": len(approved),
+                "approved_in_part": 0,
                 "rejected": len(own) - len(approved),
                 "denied": 0,
                 "approved_cost": sum(act.cost for act in approved),

@@ -188,6 +188,29 @@ def test_another_tenant_is_another_trail(database: Database) -> None:
     assert "no tenant third" in unknown.err
 
 
+def test_of_several_approvals_each_is_a_persons(
+    postgres: Server, template: NoopExecutor, tmp_path: Path
+) -> None:
+    with fresh_database(postgres, template.template_dbname) as database:
+        asyncio.run(_approved_by_two(database.app_url))
+        told = Told(database, World(None, SetClock()), {"TRAILS_DATA_DIR": str(tmp_path)})  # type: ignore[arg-type]
+        rows = told.rows("approvals_by_person")
+    counted = {row["person"]: (row["approved"], row["approved_in_part"]) for row in rows}
+    assert counted == {"bob": (1, 0), "alice": (0, 2)}
+
+
+async def _approved_by_two(url: str) -> None:
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        agent = Caller(ledger, "one")
+        await agent.create(tools={"pay": {"cost": 2, "requires_approval": True, "approvers": 2}})
+        for number in range(2):
+            asked = await agent.ask("pay", number)
+            await agent.approve(asked.action_id, by="alice")
+        await agent.approve(asked.action_id, by="bob")
+        await ledger.close()
+
+
 async def _two_tenants(url: str) -> None:
     async with await create_pool(url, max_size=2) as pool:
         ledger = await Ledger.open(pool, master_key=MASTER_KEY)
