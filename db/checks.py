@@ -49,15 +49,21 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.object} {self.problem}"
 
 
-async def check_start(connection: Connection) -> None:
+async def check_start(connection: Connection, *, as_administrator: bool = False) -> None:
     """Everything that must hold before the service takes a request.
+
+    Args:
+        connection: as the service will have it.
+        as_administrator: whether a command of the administrator works as the service's role, so that the
+            login itself has every power and is not refused for it.
 
     Raises:
         StartupError: says what to change.
     """
     await check_server(connection)
     await check_revision(connection)
-    await check_role(connection)
+    if not as_administrator:
+        await check_role(connection)
     if findings := await check_catalog(connection):
         raise StartupError(
             "the database is not as the migrations made it: "
@@ -74,7 +80,7 @@ async def check_role(connection: Connection) -> None:
     """
     reasons = [row["reason"] for row in await connection.fetch(_SQL["powers"])]
     if reasons:
-        more = f", and {len(reasons) - 1} more powers over the records" if len(reasons) > 1 else ""
+        more = f" (and {len(reasons) - 1} more such powers)" if len(reasons) > 1 else ""
         raise StartupError(
             f"{reasons[0]}{more}: the service must not connect as this role; use trails_app, which trails "
             "migrate makes"

@@ -23,6 +23,9 @@ from app.http.connection import Connection
 APPLICATION: Final = "app.asgi:app_of_this_process"
 
 DRAIN_SECS: Final = 20
+START_SECS: Final = 30
+"""A process of several that does not answer for so long is replaced: one that is starting up, too."""
+
 """How long running requests may finish after a stop; longer than any database time-out."""
 
 _BACKLOG: Final = 2048
@@ -66,6 +69,7 @@ def configuration(application: Any, **more: Any) -> uvicorn.Config:  # noqa: ANN
         "server_header": False,
         "proxy_headers": False,
         "timeout_graceful_shutdown": DRAIN_SECS,
+        "timeout_worker_healthcheck": START_SECS,
     }
     return uvicorn.Config(application, **{**settings, **more})
 
