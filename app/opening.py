@@ -161,8 +161,15 @@ _POOL_LOG_FILTER = _OneLine()
 
 
 @asynccontextmanager
-async def connect(settings: Settings, secrets: Secrets) -> AsyncIterator[Ledger]:
+async def connect(
+    settings: Settings, secrets: Secrets, *, as_administrator: bool = False
+) -> AsyncIterator[Ledger]:
     """Pool and ledger as long as the block runs; at its end accepted appends are settled first.
+
+    Args:
+        settings: with the URL of the database.
+        secrets: the master key.
+        as_administrator: whether the URL is an administrator's, who becomes the service's role after login.
 
     Raises:
         StartupError: no database is set, it is away or refuses, or is not as it must be; says what to change.
@@ -178,11 +185,12 @@ async def connect(settings: Settings, secrets: Secrets) -> AsyncIterator[Ledger]
         settings.database_url,
         max_size=settings.pool_size,
         command_timeout=settings.command_timeout_secs,
+        role=APP_ROLE if as_administrator else None,
         through_pooler=settings.pooler != "none",
     )
     try:
         async with pool.acquire() as connection:
-            await check_start(connection)
+            await check_start(connection, as_administrator=as_administrator)
         ledger = await open_ledger(pool, settings, secrets)
         try:
             yield ledger

@@ -48,6 +48,7 @@ async def create_pool(
     command_timeout: float = 30.0,
     connect_timeout: float = 10.0,
     application_name: str = "trails",
+    role: str | None = None,
     through_pooler: bool = False,
 ) -> Pool:
     """Opens a pool for the role that ``url`` names (``trails_app``, for the service).
@@ -59,6 +60,7 @@ async def create_pool(
         command_timeout: seconds for one statement, on our side; the server gives up at the same time.
         connect_timeout: seconds for opening one connection.
         application_name: what ``pg_stat_activity`` shows.
+        role: what the sessions become after their login; None: they stay what ``url`` names.
         through_pooler: whether ``url`` leads to a connection pooler, so that no session can be relied on.
 
     Raises:
@@ -73,6 +75,7 @@ async def create_pool(
             "statement_timeout": str(round(command_timeout * 1000)),
             "lock_timeout": str(LOCK_MILLISECONDS),
             "idle_in_transaction_session_timeout": str(IDLE_MILLISECONDS),
+            **({} if role is None else {"role": role}),
         }
         return await asyncpg.create_pool(
             url,

@@ -26,6 +26,8 @@ FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 
+_INSUFFICIENT_PRIVILEGE: Final = "42501"
+
 
 class CommandError(click.ClickException):
     """A command that cannot go on; the message says what to do about it."""
@@ -69,8 +71,16 @@ def _refused(error: click.ClickException | TrailsError | ModuleNotFoundError) ->
     if isinstance(error, ModuleNotFoundError):
         complain(missing_package(error))
         return FAILED
-    complain(error.message)
+    complain(_privilege_missing(error) or error.message)
     return error.exit_code if isinstance(error, click.ClickException) else FAILED
+
+
+def _privilege_missing(error: click.ClickException | TrailsError) -> str | None:
+    """What the database said when the role may not do it: to try again helps nobody."""
+    cause = error.__cause__
+    if getattr(cause, "sqlstate", None) != _INSUFFICIENT_PRIVILEGE:
+        return None
+    return f"the role of TRAILS_DATABASE_URL may not do this (SQLSTATE {_INSUFFICIENT_PRIVILEGE}): {cause}"
 
 
 def let_go_of_stdout() -> None:

@@ -9,16 +9,17 @@ from typing import Any, Final
 
 import click
 
-from app.cli.exits import FAILED, complain
+from app.cli.exits import FAILED, CommandError, complain
 from app.cli.listing import expiry, json_option, print_rows, signer_option, tenant_option, until_option
 from app.cli.local import ACTOR, local_ledger, root_grant, settings_here
+from app.errors import NotFoundError
 from app.ledger.administration import NewKey, told, told_row
 from app.ledger.keystore import FRESH_SECS, SETTLE_SECS
 from app.principal import Permission, Role
 
 _HELP: Final = """Issue, list and revoke API keys; rotate a tenant's signing key.
 
-A key acts for one tenant in one role: operator (everything in the tenant), auditor (read, verify, export),
+A key acts for one tenant in one role: operator (everything in the tenant), auditor (read and verify),
 writer (post traces and events for any agent), agent (its own agent alone). It is shown once; the database
 keeps a hash. What is done here is on record in the tenant's administration chain: trails show
 _administration.
@@ -103,7 +104,12 @@ def revoke(*, key_id: str, tenant: str, as_json: bool) -> None:
     async def run() -> dict[str, Any]:
         async with local_ledger(settings_here()) as ledger:
             asking = root_grant(await ledger.tenant_id(tenant), Permission.REVOKE_KEY)
-            return told_row(await ledger.administration.revoke_key(asking, key_id))
+            try:
+                return told_row(await ledger.administration.revoke_key(asking, key_id))
+            except NotFoundError as error:
+                raise CommandError(
+                    f"tenant {tenant} has no key {key_id}; see trails key list --tenant {tenant}"
+                ) from error
 
     print_rows("keys", _COLUMNS, [asyncio.run(run())], as_json=as_json)
 
@@ -112,7 +118,9 @@ def revoke(*, key_id: str, tenant: str, as_json: bool) -> None:
 @tenant_option
 @signer_option
 @click.option(
-    "--at-once/--lazily", default=True, help="Hand every chain over now, or each at its next record."
+    "--at-once/--lazily",
+    default=True,
+    help="Hand every chain over now (default), or each at its next record.",
 )
 @json_option
 def rotate_signing(*, tenant: str, signer: str | None, at_once: bool, as_json: bool) -> None:

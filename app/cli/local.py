@@ -13,7 +13,7 @@ import msgspec
 from app.cli.database import database_url
 from app.cli.prepare import app_password
 from app.errors import StartupError
-from app.opening import connect, look
+from app.opening import accepts, connect, look
 from app.principal import Grant, Permission, Principal, Role, grant
 from app.settings import Secrets, Settings, master_key_at_hand
 from db import migrate
@@ -34,6 +34,9 @@ def settings_here() -> Settings:
 async def local_ledger(settings: Settings) -> AsyncIterator[Ledger]:
     """The ledger as the service opens it, whoever TRAILS_DATABASE_URL names.
 
+    An administrator logs in as the service's role with the derived password; where that role has a password
+    of its own, which only its service knows, as the administrator, and becomes that role.
+
     Raises:
         StartupError: no database, no master key, or not this database's; says what to set.
     """
@@ -45,9 +48,14 @@ async def local_ledger(settings: Settings) -> AsyncIterator[Ledger]:
     secrets = Secrets("", master_key)
     url = database_url(settings)
     found = await look(url, embedded=None if settings.database_url else settings.data_dir)
+    as_administrator = False
     if found.privileged:
-        url = migrate.app_url(url, app_password(secrets))
-    async with connect(msgspec.structs.replace(settings, database_url=url, pool_size=2), secrets) as ledger:
+        found.require_direct()
+        derived = migrate.app_url(url, app_password(secrets))
+        as_administrator = not await accepts(derived)
+        url = url if as_administrator else derived
+    here = msgspec.structs.replace(settings, database_url=url, pool_size=2)
+    async with connect(here, secrets, as_administrator=as_administrator) as ledger:
         yield ledger
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import BinaryIO, Final
 
 import click
 
-from app.chain.strict import parse
+from app.chain.strict import JsonValue, parse
 from app.cli.listing import json_option, print_rows, tenant_option
 from app.cli.local import local_ledger, root_grant, settings_here
 from app.errors import TrailsError
@@ -76,8 +77,8 @@ def set_(
                 raise click.BadParameter(f"{unknown[0]} is not among the paths", param_hint="--no-path")
             wanted = RuleList.parse(
                 {
-                    "patterns": [name for name in (*before.patterns, *added) if name not in removed],
-                    "paths": [path for path in (*before.paths, *paths) if path not in dropped],
+                    "patterns": _changed(before.patterns, added, removed),
+                    "paths": _changed(before.paths, paths, dropped),
                 },
                 0,
             )
@@ -100,6 +101,11 @@ def try_(*, file: BinaryIO, tenant: str) -> None:
     redactor, found = Redactor(rules, b""), Findings()
     kept = redactor.value(value, "", found)
     click.echo(json.dumps({"left": kept, "redacted": redactor.note(found.removed)}, indent=2))
+
+
+def _changed(before: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[JsonValue]:
+    """What is there and what is added, each once, in this order, without what is removed."""
+    return [name for name in dict.fromkeys((*before, *added)) if name not in removed]
 
 
 async def _rules_of(tenant: str) -> RuleList:

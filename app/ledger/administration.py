@@ -588,7 +588,8 @@ def told_row(row: ApiKeyRow) -> JsonObject:
         "created_at": written(row.created_at),
         "expires_at": _written_if(row.expires_at),
         "revoked_at": _written_if(row.revoked_at),
-        "last_used_at": _written_if(row.used_at),
+        # Uses are kept by the step of time that they fall into, which may have begun before the key was made.
+        "last_used_at": _written_if(row.used_at and max(row.used_at, row.created_at)),
     }
 
 

@@ -60,9 +60,14 @@ async def _find(connection: Connection, agent_id: str, tenant: str | None) -> as
     scope = await connection.fetchrow(_SQL["scope"])
     if scope is None or not scope["migrated"]:
         raise StartupError("the database holds no trail: it was never migrated; run trails migrate")
-    if scope["bound"]:
-        await enter_tenant(connection, tenant or DEFAULT_TENANT_SLUG)
-    found = await connection.fetch(_SQL["find_chain"], agent_id, tenant)
+    if scope["bound"] and not scope["knows_tenants"]:
+        if tenant is not None:
+            raise NotFoundError(f"the login {scope['role']} sees its own tenant only: leave --tenant out")
+        found = await connection.fetch(_SQL["find_own_chain"], agent_id)
+    else:
+        if scope["bound"]:
+            await enter_tenant(connection, tenant or DEFAULT_TENANT_SLUG)
+        found = await connection.fetch(_SQL["find_chain"], agent_id, tenant)
     if not found:
         where = "the database" if tenant is None else f"tenant {tenant}"
         raise NotFoundError(f"{where} has no agent {agent_id}")

@@ -4,7 +4,8 @@ SELECT current_user::text AS role,
        (SELECT bool_or(to_regclass('trails.' || name) IS NOT NULL)
           FROM unnest(ARRAY['agent_audit_trails', 'agents', 'signing_keys', 'tenants']) AS t (name)) AS migrated,
        CASE WHEN to_regclass('trails.agent_audit_trails') IS NOT NULL
-            THEN row_security_active(to_regclass('trails.agent_audit_trails')::oid) END AS bound;
+            THEN row_security_active(to_regclass('trails.agent_audit_trails')::oid) END AS bound,
+       coalesce(has_table_privilege(to_regclass('trails.tenants'), 'SELECT'), false) AS knows_tenants;
 
 -- name: read_tables
 -- An index may be damaged, or built to hide rows: the table itself is read. Dates in one spelling, and as
@@ -222,6 +223,10 @@ SELECT tableoid::bigint, ctid::text, tenant_id, log_uuid, seq, octet_length(sign
 SELECT tableoid::bigint, ctid::text, signed_text, hash, signature
   FROM trails.agent_audit_trails
  WHERE ctid = ANY ($1::text[]::tid[]);
+
+-- name: find_own_chain
+-- The chain of one agent, for a login that sees one tenant and no names of tenants.
+SELECT tenant_id, NULL::text AS slug, log_uuid FROM trails.agents WHERE agent_id = $1;
 
 -- name: find_chain
 -- The chain of one agent, in the tenants that are visible.

@@ -9,6 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from app.chain.verdict import Verdict
+from db.migrate import with_login
 from tests.support.cli import Result, run_trails, verify
 from tests.support.postgres import APP_PASSWORD, Database
 
@@ -21,15 +23,16 @@ def service_env(database: Database) -> dict[str, str]:
     return {"TRAILS_DATABASE_URL": database.app_url, "TRAILS_MASTER_KEY": MASTER_KEY}
 
 
-@pytest.fixture
-def admin_env(database: Database) -> Iterator[dict[str, str]]:
-    """As the database's administrator; the service's role has the password that the master key gives."""
+@pytest.fixture(params=["derived", "its own"])
+def admin_env(database: Database, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """As the database's administrator; trails_app has the password of the master key, or its own."""
     from app.cli.prepare import app_password
     from app.settings import Secrets
 
     derived = app_password(Secrets("", bytes.fromhex(MASTER_KEY)))
     with psycopg.connect(database.admin_url, autocommit=True) as admin:
-        admin.execute(f"ALTER ROLE trails_app PASSWORD '{derived}'")
+        if request.param == "derived":
+            admin.execute(f"ALTER ROLE trails_app PASSWORD '{derived}'")
         yield {"TRAILS_DATABASE_URL": database.admin_url, "TRAILS_MASTER_KEY": MASTER_KEY}
         admin.execute(f"ALTER ROLE trails_app PASSWORD '{APP_PASSWORD}'")
         for (login,) in admin.execute("SELECT login FROM trails.sql_logins").fetchall():
@@ -61,7 +64,7 @@ def test_a_key_is_shown_once_listed_and_revoked(service_env: dict[str, str]) -> 
     assert gone["keys"][0]["revoked_at"] is not None
     assert recorded(service_env, "default") == ["key_issued", "key_revoked"]
     again = run_trails("key", "revoke", "0" * 16, env=service_env)
-    assert (again.code, again.err) == (1, "trails: key not found\n")
+    assert (again.code, "tenant default has no key" in again.err) == (1, True)
 
 
 def test_keys_that_expire_and_keys_that_cannot_be(service_env: dict[str, str]) -> None:
@@ -107,7 +110,9 @@ def test_a_tenant_is_made_with_its_operator_suspended_and_resumed(
     assert verified.code == 0, verified.out
 
 
-def test_an_auditor_logs_in_with_what_was_printed(admin_env: dict[str, str], database: Database) -> None:
+def test_an_auditor_logs_in_with_what_was_printed(
+    admin_env: dict[str, str], database: Database, tmp_path: Path
+) -> None:
     del database
     done(run_trails("tenant", "create", "acme", "--name", "Acme", "--operator", "Ada", env=admin_env))
     made = done(
@@ -120,6 +125,12 @@ def test_an_auditor_logs_in_with_what_was_printed(admin_env: dict[str, str], dat
             "SELECT trace_data ->> 'act' FROM agent_audit_trails WHERE kind = 'admin' ORDER BY seq"
         ).fetchall()
     assert acts == [("tenant_created",), ("key_issued",), ("sql_login_created",)]
+    export, auditor = tmp_path / "chain.jsonl", {"TRAILS_DATABASE_URL": url}
+    done(run_trails("export", "_administration", "--out", export, env=auditor))
+    assert verify(export).code == Verdict.SELF_DECLARED.exit_code
+    assert "sql_login_created" in done(run_trails("show", "_administration", env=auditor)).out
+    named = run_trails("show", "_administration", "--tenant", "default", env=auditor)
+    assert (named.code, "sees its own tenant only" in named.err) == (1, True)
     listed = done(run_trails("sql-login", "list", "--tenant", "acme", env=admin_env))
     assert made["login"] in listed.out
     assert made["password"] not in listed.out
@@ -131,6 +142,28 @@ def test_an_auditor_logs_in_with_what_was_printed(admin_env: dict[str, str], dat
     assert recorded(admin_env, "acme")[-1] == "sql_login_dropped"
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(url)
+
+
+def test_who_may_not_become_the_services_role_is_told_so(database: Database) -> None:
+    with psycopg.connect(database.admin_url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE trails_test_boss LOGIN CREATEROLE PASSWORD 'x'")
+        try:
+            url = with_login(database.admin_url, "trails_test_boss", "x")
+            env = {"TRAILS_DATABASE_URL": url, "TRAILS_MASTER_KEY": MASTER_KEY}
+            refused = run_trails("key", "list", env=env)
+            assert (refused.code, "may not do this (SQLSTATE 42501)" in refused.err) == (1, True)
+            admin.execute("GRANT trails_app TO trails_test_boss")
+            done(run_trails("key", "list", env=env))
+        finally:
+            admin.execute("DROP ROLE trails_test_boss")
+
+
+def test_a_redaction_rule_that_is_there_can_be_added_again(service_env: dict[str, str]) -> None:
+    wanted = ("redaction", "set", "--add", "card_numbers", "--path", "$..ssn", "--json")
+    first = done(run_trails(*wanted, env=service_env)).json
+    again = done(run_trails(*wanted, env=service_env)).json
+    assert "card_numbers" in first["patterns"]
+    assert (again["patterns"], again["paths"]) == (first["patterns"], ["$..ssn"])
 
 
 def test_the_services_role_makes_no_sql_logins(service_env: dict[str, str]) -> None:
