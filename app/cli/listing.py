@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import click
@@ -13,11 +13,11 @@ import click
 from app.cli.grid import Column, Grid
 from app.cli.outcome import console_for
 from app.cli.text import printable
+from app.moment import from_microseconds
 from app.trace.instant import parse_day_or_instant
 
 _AHEAD: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
 tenant_option = click.option(
@@ -67,4 +67,4 @@ def expiry(text: str | None, now: datetime) -> datetime | None:
             "ahead (12h, 90d)",
             param_hint="--expires",
         ) from None
-    return _EPOCH + timedelta(microseconds=micros)
+    return from_microseconds(micros)

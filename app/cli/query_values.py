@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from typing import Final
@@ -15,6 +15,7 @@ from uuid import UUID
 
 import click
 
+from app.moment import from_microseconds
 from app.trace.instant import parse_day_or_instant
 from app.trace.node import is_uuid
 from db.cookbook import Parameter, Recipe, literal
@@ -24,7 +25,6 @@ _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 _INTEGER: Final = re.compile(r"[0-9]{1,10}")
 _MAX_INTEGER: Final = 2**31 - 1
 _NUMBER: Final = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _OPTION: Final = "--param"
 
@@ -92,7 +92,7 @@ def _time(text: str, now: datetime) -> datetime:
     if (ago := _AGO.fullmatch(text)) is not None:
         return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
-        return _EPOCH + timedelta(microseconds=parse_day_or_instant(text))
+        return from_microseconds(parse_day_or_instant(text))
     except ValueError:
         raise ValueError(
             "must be a day (2026-01-31, from midnight UTC), a time with its zone (2026-01-31T09:30:00Z), or "

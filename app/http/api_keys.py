@@ -17,10 +17,9 @@ from app.http.exchange import Call, services_of
 from app.http.operation import describe
 from app.http.responses import Answer, answer
 from app.ledger.administration import NewKey, told, told_row
+from app.moment import from_microseconds
 from app.principal import Permission, Role
 from app.trace.instant import parse_instant
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @post(
@@ -98,6 +97,6 @@ def _expiry(source: JsonObject) -> dt.datetime | None:
     if written is None:
         return None
     try:
-        return _EPOCH + dt.timedelta(microseconds=parse_instant(written))
+        return from_microseconds(parse_instant(written))
     except ValueError as error:
         raise FieldError("expires_at", str(error)) from error

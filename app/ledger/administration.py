@@ -38,12 +38,13 @@ from app.ledger.administration_state import AGENTS, COVERS, AdministrationState,
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.filing import Begun, Filer, NewChain, first_records, ready
 from app.ledger.idempotency import Stamp, act_length, stamped
-from app.ledger.mirror import from_microseconds, registry_row, row_of
+from app.ledger.mirror import registry_row, row_of
 from app.ledger.read import verified_row
 from app.ledger.rebuild import catch_up, each_record
 from app.ledger.sealed_key import NewSigningKey
 from app.ledger.sealing import from_source, sealed
 from app.ledger.signers import scheme_of
+from app.moment import from_microseconds
 from app.principal import ADMINISTRATION, Grant, Role
 from db.access import ApiKeyRow
 from db.errors import DuplicateKeyError

@@ -21,7 +21,7 @@ from app.chain.strict import JsonObject
 from app.errors import FormatError
 from app.guard.fields import FieldError, as_object, flag, integer, optional_text, text
 from app.guard.kinds import ADMIN
-from app.ledger.mirror import from_microseconds, to_microseconds
+from app.moment import from_microseconds, to_microseconds
 from app.principal import Role
 from app.redaction import DEFAULT_RULES, RuleList
 

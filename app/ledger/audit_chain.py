@@ -21,7 +21,7 @@ from app.ledger.audit_rows import AuditedRow
 from app.ledger.chain import ChainId
 from app.ledger.idempotency import MEMBER
 from app.ledger.inspect import ChainInspector
-from app.ledger.mirror import from_microseconds
+from app.moment import from_microseconds
 from app.principal import ADMINISTRATION
 from db.ledger import ChainRow, TrailRow
 

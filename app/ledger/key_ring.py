@@ -19,7 +19,7 @@ import db.access
 from app.errors import TrailsError, UnauthorizedError
 from app.ledger.administration import key_of_row
 from app.ledger.fresh import Fresh
-from app.ledger.mirror import from_microseconds
+from app.moment import from_microseconds
 from app.principal import Principal, Role
 
 if TYPE_CHECKING:

@@ -6,21 +6,19 @@ only the genesis record says.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from app.chain.record import GENESIS
 from app.errors import MirrorError
 from app.ledger.idempotency import key_of
+from app.moment import from_microseconds
 from db.ledger import ChainRow, TrailRow
 
 if TYPE_CHECKING:
     from app.chain.keys import PublicKey
     from app.chain.record import VerifiedRecord
     from app.ledger.chain import ChainId
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def row_of(chain_id: ChainId, record: VerifiedRecord, key_id: str) -> TrailRow:
@@ -52,16 +50,6 @@ def registry_row(chain_id: ChainId, genesis: TrailRow) -> ChainRow:
         guarded=chain_id.guarded,
         created_at=genesis.created_at,
     )
-
-
-def from_microseconds(at_us: int) -> datetime:
-    """Microseconds since the epoch as an aware time, exactly."""
-    return _EPOCH + timedelta(microseconds=at_us)
-
-
-def to_microseconds(moment: datetime) -> int:
-    """A timestamptz as microseconds since the epoch, exactly."""
-    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def check_mirror(chain_id: ChainId, row: TrailRow, record: VerifiedRecord, signed_by: PublicKey) -> None:

@@ -13,7 +13,8 @@ from app.errors import ChainError, NotFoundError
 from app.guard.kinds import ACTION_ALLOWED, OUTCOME
 from app.guard.standing import waiting_standing
 from app.guard.state import Action, GuardState, fold_action
-from app.ledger.mirror import check_mirror, to_microseconds
+from app.ledger.mirror import check_mirror
+from app.moment import to_microseconds
 
 if TYPE_CHECKING:
     from app.chain.record import VerifiedRecord

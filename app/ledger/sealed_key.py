@@ -22,7 +22,7 @@ import msgspec
 
 from app.chain.keys import PublicKey, SigningKey, open_secret, seal_secret
 from app.errors import KeyMaterialError
-from app.ledger.mirror import to_microseconds
+from app.moment import to_microseconds
 from db.ledger import SigningKeyRow
 
 if TYPE_CHECKING:

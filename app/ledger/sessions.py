@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -23,8 +23,8 @@ from app.chain.canonical import canonical
 from app.chain.record import format_timestamp, hash_text
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse
 from app.errors import AnswerTooLargeError, BadRequestError, ConflictError, NotFoundError, QuarantinedError
-from app.ledger.mirror import to_microseconds
 from app.ledger.read import verified_row
+from app.moment import from_microseconds, to_microseconds
 from app.trace.instant import parse_instant
 from app.trace.node import is_uuid
 from app.trace.tree import GUARD_KINDS, Source, assemble, outline, sendings_of
@@ -83,7 +83,6 @@ EVER: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 """Before the first record of any session, and after the last."""
 
 _NEWEST: Final = Beginning(EVER, UUID(int=2**128 - 1))
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MEMBERS: Final = ("name", "node_type", "inputs", "thought_process", "outputs", "metadata")
 _MARK_LENGTH: Final = 16
 _CURSOR: Final = re.compile(rf"([0-9]{{1,9}}),([0-9TZ:.+-]{{20,40}}),([0-9a-f]{{{_MARK_LENGTH}}})")
@@ -202,7 +201,7 @@ class Sessions:
         keys = await self._keystore.of(tenant_id)
         async with self._turns:
             reading = _Reading(self._pool, self._chains, keys, session_id, self._limits)
-            await reading.run(EVER if after is None else _to_moment(after.upto_us))
+            await reading.run(EVER if after is None else from_microseconds(after.upto_us))
             if not reading.records:
                 raise NotFoundError("session not found")
             if after is not None and (after.upto_us, after.mark) != (reading.upto_us, reading.mark):
@@ -225,7 +224,7 @@ def read_beginning(text: str) -> Beginning:
     moment, _, session_id = text.rpartition(",")
     if not is_uuid(session_id):
         raise BadRequestError("after: must be the next of an earlier answer, unchanged")
-    return Beginning(_to_moment(_instant(moment, "after")), UUID(session_id))
+    return Beginning(from_microseconds(_instant(moment, "after")), UUID(session_id))
 
 
 class _Reading:
@@ -458,8 +457,4 @@ def _instant(text: str, name: str) -> int:
 
 
 def _moment(us: int | None, otherwise: datetime) -> datetime:
-    return otherwise if us is None else _to_moment(us)
-
-
-def _to_moment(us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=us)
+    return otherwise if us is None else from_microseconds(us)

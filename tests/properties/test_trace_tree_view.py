@@ -22,9 +22,9 @@ import db.sessions
 from app.chain.record import Draft
 from app.guard.kinds import TRACE
 from app.ledger import Ledger
-from app.ledger.mirror import to_microseconds
 from app.ledger.post import Entry
 from app.ledger.sessions import EVER, FIRST
+from app.moment import to_microseconds
 from app.principal import Permission
 from app.trace.node import action_node_id, is_uuid
 from app.trace.tree import GUARD_KINDS, Sending, Source, Tree, TreeNode, assemble, sendings_of

@@ -11,7 +11,7 @@ from app.errors import FormatError
 from app.guard.kinds import ADMIN
 from app.ledger import administration_state
 from app.ledger.administration_state import NO_STANDING, AdministrationState, TenantStanding, stand
-from app.ledger.mirror import from_microseconds
+from app.moment import from_microseconds
 from tests.support.guard_chain import KEY, SECOND, START
 
 LATER = "2030-01-01T00:00:00.000000Z"
