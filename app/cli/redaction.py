@@ -100,7 +100,7 @@ def try_(*, file: BinaryIO, tenant: str) -> None:
         raise click.BadParameter(error.message, param_hint="FILE") from error
     redactor, found = Redactor(rules, b""), Findings()
     kept = redactor.value(value, "", found)
-    click.echo(json.dumps({"left": kept, "redacted": redactor.note(found.removed)}, indent=2))
+    click.echo(json.dumps({"left": kept, "redacted": redactor.note(found)}, indent=2))
 
 
 def _changed(before: Sequence[str], added: Sequence[str], removed: Sequence[str]) -> list[JsonValue]:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from app.ledger.act import Actor
     from app.ledger.clock import Clock
     from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.redacting import Redacting
     from app.ledger.standings import Standings
     from app.redaction import RuleList
     from db.pool import Connection, Pool
@@ -124,6 +125,7 @@ class Administration:
         standings: Standings,
         *,
         actor: Actor,
+        redacting: Redacting,
         clock: Clock,
         mint: Mint,
         on_revoked: Callable[[UUID, str], None],
@@ -133,6 +135,7 @@ class Administration:
         self._keystore = keystore
         self._standings = standings
         self._actor = actor
+        self._redacting = redacting
         self._clock = clock
         self._mint = mint
         self._on_revoked = on_revoked
@@ -198,12 +201,13 @@ class Administration:
             IdempotencyConflictError: the stamp's key was used with another body.
         """
         agent_id = grant.agent_id or ""
+        said, mark = await self._redacting.reason(grant.tenant_id, reason, mark)
 
         async def act(connection: Connection, _now: datetime) -> JsonObject:
             if not await _is_agent(connection, grant.tenant_id, agent_id):
                 raise NotFoundError("agent not found")
             epoch = (await self._recorded(grant.tenant_id)).epochs.get(agent_id, 0) + 1
-            return {"act": "agent_token_revoked", "agent_id": agent_id, "epoch": epoch, "reason": reason}
+            return {"act": "agent_token_revoked", "agent_id": agent_id, "epoch": epoch, **said}
 
         await self._do(grant.tenant_id, grant.actor, act, mark)
         return await self._standings.epoch(grant.tenant_id, agent_id)
@@ -285,13 +289,14 @@ class Administration:
             ConflictError: it is so already, unless this request did it.
             IdempotencyConflictError: the stamp's key was used with another body.
         """
+        said, mark = await self._redacting.reason(tenant_id, reason, mark)
 
         async def act(connection: Connection, now: datetime) -> JsonObject:
             recorded = (await self._recorded(tenant_id)).suspended
             if {recorded, await db.access.is_suspended(connection, tenant_id)} == {suspended}:
                 raise ConflictError(f"the tenant is {'' if suspended else 'not '}suspended already")
             await db.access.suspend(connection, tenant_id, now, suspended=suspended)
-            return {"act": "tenant_suspended" if suspended else "tenant_resumed", "reason": reason}
+            return {"act": "tenant_suspended" if suspended else "tenant_resumed", **said}
 
         await self._do(tenant_id, actor, act, mark)
         self._keystore.forget(tenant_id)

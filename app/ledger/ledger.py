@@ -105,6 +105,7 @@ class Ledger:
             self._keystore,
             self._standings,
             actor=self._actor,
+            redacting=self._redacting,
             clock=clock,
             mint=mint,
             on_revoked=self._key_ring.forget,

@@ -5,6 +5,7 @@ The rules are those of the tenant's verified records (``TenantStanding``): nobod
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -16,10 +17,12 @@ from app.chain.canonical import canonical
 from app.chain.keys import derive
 from app.guard.kinds import TRACE
 from app.ledger.idempotency import Stamp
+from app.ledger.rebuild import QUICK_CHARS
 from app.redaction import Findings, Redactor, RuleList
 from app.trace.otlp.fragments import SPAN_CONFLICT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from uuid import UUID
 
     from app.chain.record import Draft
@@ -41,6 +44,7 @@ _OF_NODES: Final = frozenset({"node_id", "parent_id", "node_type"})
 """Members that say where something belongs, and hold nothing that an agent was told."""
 
 B = TypeVar("B", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class Redacting:
@@ -71,40 +75,62 @@ class Redacting:
         It stays known what exactly was asked: by a digest that tells nobody what it was made of.
         """
         redactor, found = await self.of(grant.tenant_id), Findings()
-        value = redactor.value(ask.input, "/input", found)
         thought = ask.thought_process
-        if thought is not None:
-            thought = redactor.text(thought, "/thought_process", found)
-        stamp = sealed_stamp(redactor, stamp, redacted=bool(found.removed))
-        if not found.removed:
+
+        def look() -> tuple[JsonValue, str | None, JsonObject | None]:
+            value = redactor.value(ask.input, "/input", found)
+            kept = None if thought is None else redactor.text(thought, "/thought_process", found)
+            if not found.removed:
+                return value, kept, None
+            note = redactor.note(found)
+            if value is not ask.input:
+                note["input"] = redactor.seal(ask.input)
+            return value, kept, note
+
+        value, thought, note = await _looked_through(look, _length(ask.input) + len(thought or ""))
+        stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
+        if note is None:
             return ask, stamp
-        note = redactor.note(found.removed)
-        if value is not ask.input:
-            note["input"] = redactor.seal(ask.input)
         return replace(ask, input=value, thought_process=thought, redacted=note), stamp
 
     async def claim(self, grant: Grant, claim: Claim, stamp: Stamp | None) -> tuple[Claim, Stamp | None]:
         """A claim with the digest that it is compared by where secrets were taken out of what was allowed."""
         redactor, found = await self.of(grant.tenant_id), Findings()
-        redactor.value(claim.input, "/input", found)
+
+        def look() -> str:
+            redactor.value(claim.input, "/input", found)
+            return redactor.seal(claim.input)
+
+        sealed = await _looked_through(look, _length(claim.input))
         is_secret = bool(found.removed)
         stamp = sealed_stamp(redactor, stamp, redacted=is_secret)
-        return replace(claim, sealed=redactor.seal(claim.input), is_secret=is_secret), stamp
+        return replace(claim, sealed=sealed, is_secret=is_secret), stamp
 
     async def texts(
         self, grant: Grant, body: B, stamp: Stamp | None, *members: str
     ) -> tuple[B, JsonObject | None, Stamp | None]:
         """What somebody says in free text, without secrets; the note for its record; and its stamp."""
         redactor, found = await self.of(grant.tenant_id), Findings()
-        texts = {
-            name: redactor.text(said, f"/{name}", found)
-            for name in members
-            if (said := getattr(body, name)) is not None
-        }
+        said: dict[str, str] = {name: text for name in members if (text := getattr(body, name)) is not None}
+
+        def look() -> dict[str, str]:
+            return {name: redactor.text(text, f"/{name}", found) for name, text in said.items()}
+
+        texts = await _looked_through(look, sum(map(len, said.values())))
         stamp = sealed_stamp(redactor, stamp, redacted=bool(found.removed))
         if not found.removed:
             return body, None, stamp
-        return replace(body, **texts), redactor.note(found.removed), stamp
+        return replace(body, **texts), redactor.note(found), stamp
+
+    async def reason(
+        self, tenant_id: UUID, reason: str, stamp: Stamp | None
+    ) -> tuple[JsonObject, Stamp | None]:
+        """Why somebody does something to a tenant, as the members of its record; and the stamp."""
+        redactor, found = await self.of(tenant_id), Findings()
+        told: JsonObject = {"reason": redactor.text(reason, "/reason", found)}
+        if found.removed:
+            told[MEMBER] = redactor.note(found)
+        return told, sealed_stamp(redactor, stamp, redacted=MEMBER in told)
 
     def _compile(self, tenant_id: UUID, rules: RuleList) -> Redactor:
         if len(self._compiled) >= CAPACITY:
@@ -112,6 +138,18 @@ class Redacting:
         secret = hmac.digest(self._secret, tenant_id.bytes, hashlib.sha256)
         redactor = self._compiled[tenant_id] = Redactor(rules, secret)
         return redactor
+
+
+async def _looked_through(look: Callable[[], T], chars: int) -> T:
+    """What ``look`` finds; looking through much text lets the event loop work meanwhile."""
+    return await asyncio.to_thread(look) if chars > QUICK_CHARS else look()
+
+
+def _length(value: JsonValue) -> int:
+    try:
+        return len(msgspec.json.encode(value))
+    except (TypeError, ValueError, RecursionError):
+        return 0  # no JSON: it is refused at once
 
 
 def noted(act: Act, note: JsonObject | None) -> Act:
@@ -148,7 +186,7 @@ def redacted_draft(redactor: Redactor, draft: Draft) -> Draft:
         payload = _event(redactor, draft.payload, found)
     if not found.removed:
         return draft
-    payload = {**payload, MEMBER: redactor.note(found.removed)}
+    payload = {**payload, MEMBER: redactor.note(found)}
     return replace(draft, payload=payload, payload_text=canonical(payload))
 
 
@@ -158,7 +196,7 @@ def redacted_node(redactor: Redactor, node: JsonObject) -> JsonObject:
 
 
 def _trace(redactor: Redactor, payload: JsonObject, found: Findings) -> JsonObject:
-    kept = _members(redactor, payload, "", found, _OF_TRACES | {"trace_tree"})
+    kept = redactor.members(payload, "", found, _OF_TRACES | {"trace_tree"})
     tree = payload.get("trace_tree")
     if isinstance(tree, list):
         nodes: list[JsonValue] = [
@@ -171,7 +209,7 @@ def _trace(redactor: Redactor, payload: JsonObject, found: Findings) -> JsonObje
 
 def _event(redactor: Redactor, payload: JsonObject, found: Findings) -> JsonObject:
     if payload.get("type") != SPAN_CONFLICT:
-        return _members(redactor, payload, "", found, _OF_EVENTS)
+        return redactor.members(payload, "", found, _OF_EVENTS)
     # The one event that holds a node is our own.
     data = payload.get("data")
     node = data.get("node") if isinstance(data, dict) else None
@@ -181,14 +219,4 @@ def _event(redactor: Redactor, payload: JsonObject, found: Findings) -> JsonObje
 
 
 def _node(redactor: Redactor, node: JsonObject, at: str, found: Findings) -> JsonObject:
-    return _members(redactor, node, at, found, _OF_NODES)
-
-
-def _members(
-    redactor: Redactor, source: JsonObject, at: str, found: Findings, kept: frozenset[str]
-) -> JsonObject:
-    """An object whose members are each looked through, as ``$`` of the paths, except those of ``kept``."""
-    return {
-        name: member if name in kept else redactor.value(member, f"{at}/{name}", found)
-        for name, member in source.items()
-    }
+    return redactor.members(node, at, found, _OF_NODES)

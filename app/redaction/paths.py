@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import msgspec
-
 MAX_CHARS: Final = 256
 MAX_STEPS: Final = 16
 
@@ -22,34 +20,64 @@ _STEP: Final = re.compile(
 _Step = tuple[bool, str | int | None]
 """Whether at every depth, and which: a member, an element, or None for all of them."""
 
-Places = tuple[tuple[int, int], ...]
-"""Where in which paths a walk stands: (path, step) pairs; the step is the next one to be taken."""
+MAX_PLACES: Final = 1_000
+"""Places of one list that are remembered; then they are found again."""
 
 
-class Paths(msgspec.Struct, frozen=True):
+class Places:
+    """Where in which paths a walk stands: (path, step) pairs; the step is the next one to be taken.
+
+    ``moves`` remembers where a member leads, so that following a hundred paths costs what following one does.
+    """
+
+    __slots__ = ("at", "moves")
+
+    def __init__(self, at: tuple[tuple[int, int], ...]) -> None:
+        self.at = at
+        self.moves: dict[str | int | type, tuple[Places | None, bool]] = {}
+
+
+class Paths:
     """Paths of one list, compiled."""
 
-    steps: tuple[tuple[_Step, ...], ...]
+    def __init__(self, steps: tuple[tuple[_Step, ...], ...]) -> None:
+        self._steps = steps
+        self._wanted = {wanted for path in steps for _, wanted in path if wanted is not None}
+        self._known: dict[tuple[tuple[int, int], ...], Places] = {}
+        self.start: Places | None = None
+        self.start = self._places(tuple((path, 0) for path in range(len(steps))))
+        """Where a walk begins: at ``$`` of every path; None when there is none."""
 
-    @property
-    def start(self) -> Places:
-        """Where a walk begins: at ``$`` of every path."""
-        return tuple((path, 0) for path in range(len(self.steps)))
-
-    def into(self, places: Places, at: str | int) -> tuple[Places, bool]:
+    def into(self, places: Places, at: str | int) -> tuple[Places | None, bool]:
         """Follows the paths into a member or element: where they stand there, and whether one ends."""
+        key = at if at in self._wanted else type(at)  # all that no path names lead to the same place
+        move = places.moves.get(key)
+        if move is None:
+            move = places.moves[key] = self._move(places, at)
+        return move
+
+    def _move(self, places: Places, at: str | int) -> tuple[Places | None, bool]:
         after: list[tuple[int, int]] = []
         ends = False
-        for path, step in places:
-            deep, wanted = self.steps[path][step]
+        for path, step in places.at:
+            deep, wanted = self._steps[path][step]
             if deep:
                 after.append((path, step))
             if wanted is None or (wanted == at and type(wanted) is type(at)):
-                if step + 1 == len(self.steps[path]):
+                if step + 1 == len(self._steps[path]):
                     ends = True
                 else:
                     after.append((path, step + 1))
-        return tuple(dict.fromkeys(after)), ends
+        return self._places(tuple(dict.fromkeys(after))), ends
+
+    def _places(self, at: tuple[tuple[int, int], ...]) -> Places | None:
+        if not at:
+            return None
+        if len(self._known) >= MAX_PLACES:
+            self._known = {}
+            if self.start is not None:
+                self.start.moves.clear()  # whoever still stands at a forgotten place goes on from there
+        return self._known.setdefault(at, Places(at))
 
 
 def compile_paths(paths: tuple[str, ...]) -> Paths:

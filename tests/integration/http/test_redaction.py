@@ -126,6 +126,43 @@ async def test_t01_traces_events_and_spans(
     assert MARK.encode() in session.raw
 
 
+async def test_t01_members_of_a_nodes_and_a_traces_own(operator: Client, agent: Client, admin: Admin) -> None:
+    headers = {
+        "http.request.header.authorization": [SECRETS[0]],
+        "env": [{"name": "API_KEY", "value": SECRETS[1]}],
+    }
+    sent = fragment(node(1, password=SECRETS[2], metadata=headers), cookie=f"s={SECRETS[3]}")
+    assert agent.post("/v1/agents/mailer/traces", sent).status == 200
+    assert otlp.post(agent, protobuf(tool("fetch", attributes=headers))).rejected == 0
+    assert await leaked(admin) == set()
+    posted, span = (record["payload"] for record in recorded(operator, "trace"))
+    assert posted["trace_tree"][0]["password"] == posted["cookie"] == MARK
+    assert {"path": "/trace_tree/0/password", "rule": "secret_members"} in posted["redacted"]["values"]
+    assert span["redacted"]["count"] >= 2
+
+
+async def test_t01_reasons_of_administrative_acts(
+    service: Running, operator: Client, admin: Admin, log: io.StringIO
+) -> None:
+    operator.create("mailer")
+    root = Client(service.url, service.root_token)
+    slug = root.post("/v1/tenants", examples.NEW_TENANT).json["tenant"]["slug"]
+    for key in (None, "k", "k"):
+        headers = {} if key is None else {"Idempotency_Key": key}
+        path = "/v1/agents/mailer/token/revoke"
+        assert operator.post(path, {"reason": SAID}, **headers).status == 200
+    for act in ("suspend", "resume"):
+        assert root.post(f"/v1/tenants/{slug}/{act}", {"reason": SAID}).status == 200
+    assert await leaked(admin) == set()
+    assert not any(secret in log.getvalue() for secret in SECRETS)
+    records = operator.get("/v1/agents/_administration/log").json["records"]
+    payloads = [record["payload"] for record in records]
+    acts = [payload for payload in payloads if payload.get("act") == "agent_token_revoked"]
+    assert [act["redacted"]["count"] for act in acts] == [2, 2]
+    assert acts[0]["redacted"]["values"][0] == {"path": "/reason", "rule": "secret_members"}
+    assert operator.get("/v1/agents/_administration/verify").json["ok"] is True
+
+
 def test_a_span_that_comes_again_is_known_without_its_secret(operator: Client, agent: Client) -> None:
     call = tool("fetch", attributes={"password": SECRETS[2], "n": 1})
     first = otlp.post(agent, protobuf(call))

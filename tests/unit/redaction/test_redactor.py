@@ -59,7 +59,10 @@ def test_t01_secrets_in_members_of_any_depth_are_taken_out_and_told_of() -> None
     ["password", "PASSWORD", "db_password", "smtpPassword", "passwd", "pwd", "client_secret", "apiKey",
      "x-api-key", "AWS_SECRET_ACCESS_KEY", "access_token", "refreshToken", "Set-Cookie", "token", "id_token",
      "proxy-authorization", "ssh_private_key", "settings_password", "islandSecret",
-     "credentials", "passphrase", "secret"],
+     "credentials", "passphrase", "secret", "passcode", "GITHUB_TOKEN", "slackBotToken",
+     "X-Amz-Security-Token", "PRIVATE-TOKEN", "x-csrf-token", "Ocp-Apim-Subscription-Key", "AccountKey",
+     "HTTP_AUTHORIZATION", "cookies",
+     "http.request.header.authorization", "http.response.header.set-cookie", "passwords", "api_keys", "jwt"],
 )  # fmt: skip
 def test_t01_names_of_members_that_hold_secrets(name: str) -> None:
     assert redact({name: "hunter2"})[0] == {name: MARK}
@@ -77,6 +80,12 @@ def test_t01_names_of_members_that_hold_secrets(name: str) -> None:
         "The password is at least 8 characters; a cookie: a small text. Basic understanding of bearer bonds.",
         "a password 'must be long', a token \"\", the secret of 'Monkey Island'",
         "total_tokens=5&next_page_token=abc",
+        {"secrets": 3, "passwords": 2, "user.token": 5, "pad_token": "<pad>", "tokens": ["a", "b"]},
+        {"name": "update_password", "value": "x"},
+        {"name": "password", "type": "string"},
+        "login(password=password, token=None, secret=self.secret, jwt = encode(claims), api_key=$API_KEY)",
+        "password: str\n token: string;\n secret: base64\n api_key: u64\nAuthorization: required",
+        'password = getpass("Password: ")\nprint("x")',
         "https://example.com:8080/a?b=c and user@example.com",
         "sk-learn and hf_hub and ghp_ are words; AKIA too",
         {"card": 4111111111111111},
@@ -104,6 +113,23 @@ def test_what_is_no_secret_stays_the_very_object(value: Any) -> None:
         ("the password is 'hunter2'.", f"the password is '{MARK}'.", "secret_members"),
         ('set the API key to "zz-91" and go', f'set the API key to "{MARK}" and go', "secret_members"),
         ("x-api-key: zzz", f"x-api-key: {MARK}", "secret_members"),
+        ("db:\n  password: hunter2\n  port: 5", f"db:\n  password: {MARK}\n  port: 5", "secret_members"),
+        ("{password: 'hunter', a: 1}", f"{{password: '{MARK}', a: 1}}", "secret_members"),
+        ("authorization: 7f2a9c11\r\nHost: a", f"authorization: {MARK}\r\nHost: a", "secret_members"),
+        ("Set-Cookie: sid=a1; Path=/\r\nHost: a", f"Set-Cookie: {MARK}\r\nHost: a", "secret_members"),
+        ("PRIVATE-TOKEN: zz", f"PRIVATE-TOKEN: {MARK}", "secret_members"),
+        ("os.environ['API_KEY'] = 'zz'", f"os.environ['API_KEY'] = '{MARK}'", "secret_members"),
+        ("x --api-key zz91x --verbose", f"x --api-key {MARK} --verbose", "secret_members"),
+        ("curl -s -u ada:pw https://a", f"curl -s -u ada:{MARK} https://a", "secret_members"),
+        ("<db:password>pw</db:password>", f"<db:password>{MARK}</db:password>", "secret_members"),
+        ('<add key="Password" value="pw"/>', f'<add key="Password" value="{MARK}"/>', "secret_members"),
+        ("access_token%3Dabc&b", f"access_token%3D{MARK}&b", "secret_members"),
+        ("my password is hunter2 now", f"my password is {MARK} now", "secret_members"),
+        ("password   := 'hunter2'", f"password   := '{MARK}'", "secret_members"),
+        ("Authorization:     Bearer      ab", f"Authorization:     Bearer      {MARK}", "secret_members"),
+        ("bearer: abc123", f"bearer: {MARK}", "bearer_tokens"),
+        ("/b?sv=1&sig=abcdefgh12345678%3D&x=1", f"/b?sv=1&sig={MARK}&x=1", "cloud_keys"),
+        ("postgresql://u:p@w@h/db", f"postgresql://u:{MARK}@h/db", "url_passwords"),
         ("postgresql://u:pw@h/db", f"postgresql://u:{MARK}@h/db", "url_passwords"),
         ("AKIAIOSFODNN7EXAMPLE", MARK, "cloud_keys"),
         ("use ghp_" + "a1" * 18 + ".", f"use {MARK}.", "cloud_keys"),
@@ -120,6 +146,64 @@ def test_t01_secrets_within_text(text: str, kept: str, rule: str) -> None:
     assert found == kept
     assert told == [("/input", rule)]
     assert redact(kept) == (kept, []), "what was redacted is redacted no further"
+
+
+def test_a_pair_of_a_name_and_a_value_is_a_member() -> None:
+    for name in ("Authorization", "X-Api-Key", "DB_PASSWORD"):
+        pair = {"name": name, "value": "zz"}
+        assert redact([pair])[0] == [{"name": name, "value": MARK}]
+        assert redact(json.dumps([pair]), RuleList(1, ()))[0] == json.dumps([pair])
+    assert redact({"key": "Cookie", "value": "s=1"}) == (
+        {"key": "Cookie", "value": MARK}, [("/input/value", "secret_members")],
+    )  # fmt: skip
+
+
+def test_a_records_own_members_are_looked_at_by_their_names_too() -> None:
+    found = Findings()
+    source = {"node_id": "password=x", "password": "T1", "Bearer abc123": 1, "input": {"ssn": "2", "a": 1}}
+    rules = RuleList(1, tuple(BUILT_IN), ("$.ssn",))
+    kept = Redactor(rules, bytes(32)).members(source, "/trace_tree/0", found, frozenset({"node_id"}))
+    assert kept == {
+        "node_id": "password=x", "password": MARK, f"Bearer {MARK}": 1, "input": {"ssn": MARK, "a": 1},
+    }  # fmt: skip
+    assert [(one.path, one.rule) for one in found.removed] == [
+        ("/trace_tree/0/password", "secret_members"),
+        (f"/trace_tree/0/Bearer {MARK}", "name"),
+        ("/trace_tree/0/input/ssn", "path"),
+    ]
+
+
+def test_what_is_told_of_a_place_is_short_whatever_names_are_sent() -> None:
+    value: Any = {"password": "p"}
+    for name in ("n" * 100_000, *"abcdefghijkl"):
+        value = {f"{name}{'/' * 120}": value}
+    ((path, _),) = redact(value)[1]
+    assert len(path) <= 1_025
+    assert path.startswith("/input/l~1~1")
+
+
+def test_names_of_a_megabyte_are_not_kept_in_memory() -> None:
+    redactor = Redactor(DEFAULT_RULES, bytes(32))
+    redactor.value({"n" * 1_000: 1, "password": "p"}, "", Findings())
+    info = redactor._known_name.cache_info()  # type: ignore[attr-defined]  # of functools.lru_cache
+    assert info.currsize == 1
+
+
+def test_a_hundred_paths_are_followed_like_one_and_forgotten_places_are_found_again() -> None:
+    paths = ("$..a.b", "$..a..c", "$.x[*].a", *(f"$..n{number}..m" for number in range(90)))
+    value = {"x": [{"a": {"b": 1, "d": {"c": 2}}}], "n1": {"n2": {"n3": {"m": 4, "k": 5}}}, "c": 6}
+    expected = {"x": [{"a": MARK}], "n1": {"n2": {"n3": {"m": MARK, "k": 5}}}, "c": 6}
+    redactor = Redactor(RuleList(1, (), paths), bytes(32))
+    for _ in range(2):
+        assert redactor.value(value, "", Findings()) == expected
+    numbers = [*range(90)]
+    for start in range(90):  # so many different places that those known first are forgotten
+        deep: Any = 1
+        for number in numbers[start:] + numbers[:start]:
+            deep = {f"n{number}": deep}
+        redactor.value(deep, "", Findings())
+        assert redactor.value(value, "", Findings()) == expected
+    assert len(redactor._paths._known) <= 1_000
 
 
 def test_card_numbers_are_taken_out_where_the_list_says_so() -> None:
@@ -205,7 +289,7 @@ def test_a_text_of_more_secrets_than_are_looked_at_is_taken_out_whole() -> None:
 def test_the_note_names_a_hundred_and_counts_all() -> None:
     redactor, found = Redactor(DEFAULT_RULES, bytes(32)), Findings()
     redactor.value([{"password": "p"}] * 150, "/input", found)
-    note = redactor.note(found.removed)
+    note = redactor.note(found)
     assert (note["rules"], note["patterns"], note["count"]) == (0, 1, 150)
     assert isinstance(note["values"], list)
     assert len(note["values"]) == 100
@@ -223,6 +307,7 @@ PIECES = st.sampled_from(
     ["password", "_", "-", "api", "key", "token", '"', "'", "\\", ":", "=", " ", "\n", "\t", "a", "1",
      "Bearer ", "eyJhbGciOi", ".", "://u:p@h", "ghp_", "A1" * 20, "cookie", "authorization", "basic",
      "x-api-key", "-----BEGIN PRIVATE KEY-----", "4111111111111111", "é", "\u2028", "/", "@", ";",
+     " is ", "--", "<", ">", "%3D", "curl", "-u ", "x-", "?sig=", "=>", "]", "value=", "x9zzz", "name",
      "AKIA" + "A" * 16]
 )  # fmt: skip
 TEXTS = st.lists(PIECES, max_size=12).map("".join)
@@ -237,12 +322,12 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_the_quick_look_overlooks_nothing_and_a_second_walk_finds_nothing(value: Any) -> None:
     redactor, found = Redactor(ALL, bytes(32)), Findings()
-    walked = redactor._walk(value, (), "", found)
+    walked = redactor._walk(value, None, "", found)
     if found.removed:
         assert redactor.may_hold(canonical(value)), "the quick look would have let it through"
         assert walked != value
     else:
         assert walked is value
     again = Findings()
-    assert redactor._walk(walked, (), "", again) == walked
+    assert redactor._walk(walked, None, "", again) == walked
     assert again.removed == []
