@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import asyncpg
 import pytest
 
 from app.client.settings import AGENT_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE
+from app.embedded_place import named_cluster
 from app.settings import SETTINGS
 from db.cookbook import recipes
 from tests.integration.http.client import POLICY, Client
@@ -58,6 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(timeout=60)
+            if (cluster := named_cluster(folder / "trails-data")) is not None:
+                shutil.rmtree(cluster.parent, ignore_errors=True)
 
 
 async def test_shell_sql_and_python_blocks_run(folder: tuple[Path, int]) -> None:

@@ -29,11 +29,10 @@ from sqlalchemy import URL, make_url
 from app import embedded_place as place
 from app.embedded import EmbeddedPostgres
 from db import migrate
+from tests.support.leftovers import MEMORY, PREFIX, owned_folder, sweep
 
 APP_PASSWORD = "app-password"  # noqa: S105  of a throw-away server
 """Password of ``trails_app`` on the tests' server."""
-
-_MEMORY: Final = Path("/dev/shm")  # noqa: S108  a folder of our own is made in it
 
 _ROOM_BYTES: Final = 1 << 30
 """What must be free in memory; a cluster there takes a quarter of it."""
@@ -138,7 +137,8 @@ def running_server(*, durable: bool = False) -> Iterator[Server]:
         if (url := os.environ.get("TRAILS_TEST_DATABASE_URL")) is not None:
             server, kept = Server.at(url), _KEPT_ON_DISK
         else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trails-test-")))
+            sweep()
+            folder = stack.enter_context(owned_folder())
             in_memory = not durable and _settled_in_memory(folder)
             server = stack.enter_context(_started(folder, durable=durable))
             kept = _KEPT_IN_MEMORY if in_memory else _KEPT_ON_DISK
@@ -152,9 +152,9 @@ def running_server(*, durable: bool = False) -> Iterator[Server]:
 def _settled_in_memory(folder: Path) -> bool:
     """Gives the data folder its cluster in memory, if there is room."""
     try:
-        if shutil.disk_usage(_MEMORY).free < _ROOM_BYTES:
+        if shutil.disk_usage(MEMORY).free < _ROOM_BYTES:
             return False
-        home = Path(tempfile.mkdtemp(prefix="trails-test-", dir=_MEMORY))
+        home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=MEMORY))
     except OSError:
         return False
     place.name_cluster(folder, home / place.CLUSTER)
