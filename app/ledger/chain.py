@@ -166,6 +166,10 @@ class Chains:
         """Those of them that are quarantined."""
         return sum(chain.fault is not None for chain in self._chains.values())
 
+    def __contains__(self, place: tuple[UUID, str]) -> bool:
+        """Whether the chain of this tenant's agent is in memory."""
+        return place in self._chains
+
     async def missing(self, tenant_id: UUID, agent_ids: Iterable[str]) -> list[str]:
         """Those of the agents that the tenant does not have; asks for those alone that are not in memory."""
         unknown = [agent_id for agent_id in agent_ids if (tenant_id, agent_id) not in self._chains]

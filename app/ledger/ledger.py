@@ -225,11 +225,16 @@ class Ledger:
             IdempotencyConflictError: the stamp's key created this agent from another body.
         """
         await self._standings.writable(grant.tenant_id)
-        if not await self._chains.missing(grant.tenant_id, [_agent_of(grant)]):
+        if (grant.tenant_id, _agent_of(grant)) in self._chains:
             return await self._created_before(grant, stamp)
         chain_id = ChainId(grant.tenant_id, _agent_of(grant), uuid4(), policy is not None)
         drafts = () if policy is None else (Draft("policy", {"policy": policy.to_json()}, grant.actor),)
-        begun = await self._begin(grant.tenant_id, grant.actor, [NewChain(chain_id, drafts, stamp)])
+        try:
+            begun = await self._begin(grant.tenant_id, grant.actor, [NewChain(chain_id, drafts, stamp)])
+        except NameInUseError:
+            if await self._chains.missing(grant.tenant_id, [_agent_of(grant)]):
+                raise
+            begun = []  # it was there before the key
         if not begun:
             return await self._created_before(grant, stamp)
         return await status_of(self._pool, begun[0], begun[0].state)
