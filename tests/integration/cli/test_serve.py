@@ -44,7 +44,7 @@ def execute(url: str, *statements: str) -> None:
 
 def test_p07_a_superuser_is_refused(database: Database, tmp_path: Path) -> None:
     log = refusal(database.admin_url, tmp_path)
-    assert "trails: role postgres is a superuser, and " in log
+    assert "trails: role postgres is a superuser (and " in log
     assert len(log.splitlines()[-1]) < 250
 
 
