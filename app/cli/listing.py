@@ -18,6 +18,8 @@ from app.trace.instant import parse_day_or_instant
 
 _AHEAD: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
+_COPIED: Final = {name: Column(name, least=40) for name in ("key_id", "login", "tenant_id")}
+"""Columns that are copied into other commands, which no terminal cuts."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document, for scripts.")
 tenant_option = click.option(
@@ -42,7 +44,12 @@ def print_rows(
         click.echo(f"no {name}", err=True)
         return
     cells = [[_cell(row[column]) for column in columns] for row in rows]
-    console_for().print(Grid([Column(column) for column in columns], cells), crop=False)
+    console_for().print(Grid(columns_of(columns), cells), crop=False)
+
+
+def columns_of(names: Sequence[str]) -> list[Column]:
+    """The columns of these names; an id keeps all its cells."""
+    return [_COPIED.get(name, Column(name)) for name in names]
 
 
 def _cell(value: object) -> str:

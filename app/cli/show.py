@@ -44,7 +44,18 @@ _COLUMNS: Final = (
 )
 
 # What is worth reading first, in this order; everything else follows as JSON.
-_FIRST: Final = ("action_id", "tool", "status", "severity", "reason", "detail", "by", "approved_by", "type")
+_FIRST: Final = (
+    "act",
+    "action_id",
+    "tool",
+    "status",
+    "severity",
+    "reason",
+    "detail",
+    "by",
+    "approved_by",
+    "type",
+)
 _HIDDEN: Final = frozenset({"trace_tree", "total_nodes", "idempotency"})
 
 
@@ -79,7 +90,8 @@ def command(*, what: str, tenant: str | None, after: int, limit: int, as_json: b
         console_for().print(records_table(records), crop=False)
     if len(found) > limit:
         last = _read(records[-1])
-        following = "" if last is None else f" --after {last.seq}"
+        following = "" if tenant is None else f" --tenant {printable(tenant)}"
+        following += "" if last is None else f" --after {last.seq}"
         click.echo(f"more records follow: trails show {printable(what)}{following}", err=True)
 
 

@@ -129,6 +129,8 @@ def test_an_auditor_logs_in_with_what_was_printed(
     done(run_trails("export", "_administration", "--out", export, env=auditor))
     assert verify(export).code == Verdict.SELF_DECLARED.exit_code
     assert "sql_login_created" in done(run_trails("show", "_administration", env=auditor)).out
+    first = run_trails("show", "_administration", "--tenant", "acme", "--limit", "1", env=admin_env)
+    assert first.err == "more records follow: trails show _administration --tenant acme --after 0\n"
     named = run_trails("show", "_administration", "--tenant", "default", env=auditor)
     assert (named.code, "sees its own tenant only" in named.err) == (1, True)
     listed = done(run_trails("sql-login", "list", "--tenant", "acme", env=admin_env))

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from app.cli.grid import Column, Grid, cut, fitted, isolated
+from app.cli.listing import columns_of
 
 COLUMNS = [Column("id"), Column("count", number=True), Column("text"), Column("at", least=20)]
 LONG = ["long-" * 10, "12345678901234567890", "text " * 50, "2026-01-01T09:02:00.000000Z"]
@@ -42,6 +43,14 @@ def test_numbers_stand_on_the_right() -> None:
     title, long, short = shown(Grid(COLUMNS, [LONG, SHORT]), 80)
     end = title.index("count") + len("count")
     assert (long[end - 20 : end], short[end - 20 : end]) == (LONG[1], "1".rjust(20))
+
+
+def test_an_id_that_is_copied_into_a_command_is_never_cut() -> None:
+    login = "trails_auditor_1b2c3d4e5f60"
+    grid = Grid(columns_of(["login", "name", "state"]), [[login, "a name " * 20, "active"]])
+    for width in (60, 80):
+        assert login in shown(grid, width)[1]
+    assert f"login  {login}" in shown(grid, 40)
 
 
 def test_in_a_pipe_every_cell_is_whole() -> None:
