@@ -367,7 +367,8 @@ class Administration:
                 yield HandedOver(entry.agent_id, error.message)
                 continue
             problem = f"is still signed by key {in_force.key_id}; try again"
-            yield HandedOver(entry.agent_id, None if in_force.hex == public_key else problem)
+            keys = await self._keystore.of(tenant_id)
+            yield HandedOver(entry.agent_id, problem if keys.precedes(in_force, public_key) else None)
 
     # --- acts ---------------------------------------------------------------------------------------
 
@@ -532,7 +533,8 @@ class Administration:
         if key.agent_id is not None and not await _is_agent(connection, key.tenant_id, key.agent_id):
             raise NotFoundError("agent not found")
         rows = await db.access.api_keys(connection, key.tenant_id)
-        live = [row for row in rows if row.revoked_at is None and (row.expires_at or now) >= now]
+        rows = [row for row in rows if row.revoked_at is None and self._genuine(row)]
+        live = [row for row in rows if (row.expires_at or now) >= now]
         if len(live) >= MAX_KEYS:
             raise ConflictError(f"the tenant has {MAX_KEYS} keys in use; revoke some first")
         folded = key.name.casefold()

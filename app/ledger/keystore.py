@@ -64,8 +64,12 @@ class TenantKeys(msgspec.Struct, frozen=True):
 
     def is_retired(self, public: PublicKey) -> bool:
         """Whether ``newest`` has come after this key."""
+        return self.precedes(public, self.newest.public.hex)
+
+    def precedes(self, public: PublicKey, other: str) -> bool:
+        """Whether ``other`` (hex), or what is not known here yet, has come after this key."""
         order = list(self.by_public_key)
-        return public.hex in order and order.index(public.hex) < order.index(self.newest.public.hex)
+        return public.hex in order and (other not in order or order.index(public.hex) < order.index(other))
 
     def public(self, key_id: str) -> PublicKey | None:
         """The tenant's public key of this id, as its seal says; None when there is none."""

@@ -5,24 +5,31 @@ INSERT INTO trails.api_keys
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: api_key
--- One key, whether it was revoked, and whether its tenant may write: all that a request asks of it.
+-- One key, and whether it was revoked: all that a request asks of it. Times that no client can hold are none
+-- that the service wrote: such rows are passed over here and below, and named by trails verify.
 SELECT k.tenant_id, k.key_id, k.role, k.agent_id, k.name, k.secret_hash, k.created_at, k.expires_at,
        k.seal, r.revoked_at,
        (SELECT max(u.used_at) FROM trails.api_key_uses AS u
-         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id) AS used_at
+         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id AND isfinite(u.used_at)
+           AND u.used_at < '9999-01-01 00:00+00') AS used_at
   FROM trails.api_keys AS k
   LEFT JOIN trails.api_key_revocations AS r ON r.tenant_id = k.tenant_id AND r.key_id = k.key_id
- WHERE k.tenant_id = $1 AND k.key_id = $2;
+   AND isfinite(r.revoked_at) AND r.revoked_at < '9999-01-01 00:00+00'
+ WHERE k.tenant_id = $1 AND k.key_id = $2 AND isfinite(k.created_at) AND k.created_at < '9999-01-01 00:00+00'
+   AND (k.expires_at IS NULL OR isfinite(k.expires_at) AND k.expires_at < '9999-01-01 00:00+00');
 
 -- name: api_keys
 -- The tenant's keys in the order of their making, with what became of them.
 SELECT k.tenant_id, k.key_id, k.role, k.agent_id, k.name, k.secret_hash, k.created_at, k.expires_at,
        k.seal, r.revoked_at,
        (SELECT max(u.used_at) FROM trails.api_key_uses AS u
-         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id) AS used_at
+         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id AND isfinite(u.used_at)
+           AND u.used_at < '9999-01-01 00:00+00') AS used_at
   FROM trails.api_keys AS k
   LEFT JOIN trails.api_key_revocations AS r ON r.tenant_id = k.tenant_id AND r.key_id = k.key_id
- WHERE k.tenant_id = $1
+   AND isfinite(r.revoked_at) AND r.revoked_at < '9999-01-01 00:00+00'
+ WHERE k.tenant_id = $1 AND isfinite(k.created_at) AND k.created_at < '9999-01-01 00:00+00'
+   AND (k.expires_at IS NULL OR isfinite(k.expires_at) AND k.expires_at < '9999-01-01 00:00+00')
  ORDER BY k.created_at, k.key_id;
 
 -- name: revoke_api_key
@@ -40,7 +47,8 @@ ON CONFLICT (tenant_id, key_id, used_at) DO NOTHING;
 -- name: suspended
 -- Whether a tenant is suspended: its newest row says so, and without one it is not.
 SELECT coalesce((SELECT s.suspended FROM trails.tenant_suspensions AS s
-                  WHERE s.tenant_id = $1 ORDER BY s.changed_at DESC LIMIT 1), false);
+                  WHERE s.tenant_id = $1 AND s.changed_at < '9999-01-01 00:00+00'
+                  ORDER BY s.changed_at DESC LIMIT 1), false);
 
 -- name: server_time
 -- The one clock that all processes share.
@@ -51,7 +59,7 @@ SELECT clock_timestamp();
 INSERT INTO trails.tenant_suspensions (tenant_id, changed_at, suspended)
 SELECT $1, greatest($2::timestamptz, max(s.changed_at) + interval '1 microsecond'), $3
   FROM trails.tenant_suspensions AS s
- WHERE s.tenant_id = $1;
+ WHERE s.tenant_id = $1 AND s.changed_at < '9999-01-01 00:00+00';
 
 -- name: list_all_tenants
 -- Lets this transaction see the registry of tenants as a whole.
@@ -66,5 +74,6 @@ SELECT tenant_id, slug, name, created_at FROM trails.tenants WHERE slug > $1 ORD
 SELECT s.tenant_id
   FROM (SELECT DISTINCT ON (t.tenant_id) t.tenant_id, t.suspended
           FROM trails.tenant_suspensions AS t
+         WHERE t.changed_at < '9999-01-01 00:00+00'
          ORDER BY t.tenant_id, t.changed_at DESC) AS s
  WHERE s.suspended;

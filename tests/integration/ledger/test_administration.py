@@ -244,6 +244,42 @@ async def test_a_token_that_was_revoked_is_none_in_any_process(ledger: Ledger, s
     assert await ledger.token_epoch(asking) == 4
 
 
+async def test_the_next_token_of_an_agent_is_one_at_once_in_another_process(
+    ledger: Ledger, second: Ledger
+) -> None:
+    await Caller(ledger, "bot").observe()
+    asking = Caller(ledger, "bot").may(Permission.REVOKE_TOKEN)
+    second._standings._known.secs = 3_600.0
+    await second.require_in_force(Principal(DEFAULT_TENANT_ID, Role.AGENT, "bot", "bot"))
+    epoch = await ledger.administration.revoke_token(asking, "leaked")
+    await second.require_in_force(Principal(DEFAULT_TENANT_ID, Role.AGENT, "bot", "bot", epoch=epoch))
+
+
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "200000-01-01"])
+async def test_rows_with_times_that_the_service_never_writes_stop_nobody(
+    ledger: Ledger, table: Table, moment: str
+) -> None:
+    """Who may insert rows past the service spoils neither lists nor what comes after."""
+    issued = await issue(ledger)
+    first = f"'{DEFAULT_TENANT_ID}', '{moment}'"
+    own = f"{first}, '{issued.key.key_id}'"
+    for columns, values in {
+        "api_keys (tenant_id, created_at, expires_at, key_id, role, name, secret_hash, seal)":
+            f"{first}, '{moment}', '00000000000000aa', 'writer', 'x', sha256('a'), sha256('b')",
+        "api_key_revocations (tenant_id, revoked_at, key_id)": own,
+        "api_key_uses (tenant_id, used_at, key_id)": own,
+        "tenant_suspensions (tenant_id, changed_at, suspended)": f"{first}, false",
+    }.items():  # fmt: skip
+        await table.admin.execute(f"INSERT INTO trails.{columns} VALUES ({values})")
+    await ledger.caller(issued.token.encode())
+    [row] = await ledger.administration.keys(may(Permission.LIST_KEYS))
+    assert (row.key_id, row.revoked_at) == (issued.key.key_id, None)
+    await issue(ledger, "x")
+    for suspended in (True, False, True):
+        await ledger.administration.suspend_tenant(DEFAULT_TENANT_ID, "root", "why", suspended=suspended)
+        assert [told for _, told in await ledger.administration.tenants()] == [suspended]
+
+
 async def test_keys_that_are_issued_at_once_by_two_processes_are_all_there(
     ledger: Ledger, second: Ledger
 ) -> None:

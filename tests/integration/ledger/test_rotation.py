@@ -127,6 +127,16 @@ async def test_a_hand_over_to_a_key_that_is_not_in_force_yet_is_told_as_none(
     assert "key_rotated" not in [row["kind"] for row in await table.rows()]
 
 
+async def test_a_chain_that_was_handed_to_a_still_newer_key_is_handed_over(agent: Caller) -> None:
+    """Rotations that follow one another quickly: the earlier one has no problem with what came after it."""
+    public = await rotated(agent.ledger)
+    newest = await rotated(agent.ledger)
+    done = [one async for one in agent.ledger.administration.hand_over(DEFAULT_TENANT_ID, public)]
+    assert [one.problem for one in done] == [None, None]
+    chain = await agent.ledger._chains.get(DEFAULT_TENANT_ID, agent.agent)
+    assert chain.key_in_force.hex == newest
+
+
 async def test_rotations_are_on_record_and_new_chains_begin_with_the_newest_key(
     ledger: Ledger, pool: Pool, clock: SetClock
 ) -> None:
