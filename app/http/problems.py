@@ -52,7 +52,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.BadRequestError: Row(400, "Bad request"),
     errors.InvalidJsonError: Row(400, "Not strict JSON"),
     errors.InvalidPolicyError: Row(400, "Invalid policy"),
-    errors.InvalidMemberError: Row(400, "Invalid trace or event"),
+    errors.InvalidMemberError: Row(400, "Invalid member"),
     errors.UnauthorizedError: Row(401, "Unauthorized"),
     errors.ForbiddenError: Row(403, "Forbidden"),
     errors.NotFoundError: Row(404, "Not found"),

@@ -113,7 +113,7 @@ def test_a_flaw_is_named_by_node_and_member(
     operator: Client, agent: Client, sent: dict[str, Any], field: str, words: str  # noqa: ARG001
 ) -> None:  # fmt: skip
     problem = refused(operator, json.dumps(sent).encode(), words)
-    assert (problem["field"], problem["title"]) == (field, "Invalid trace or event")
+    assert (problem["field"], problem["title"]) == (field, "Invalid member")
 
 
 def test_a_tree_at_every_limit_is_stored_and_one_node_more_is_refused(
