@@ -69,9 +69,17 @@ def served_at(allowed: tuple[str, ...] | None, bind_host: str) -> tuple[str, ...
     return (*_LOCAL, own.lower())
 
 
-@lru_cache(maxsize=1_024)
+MAX_HOST_CHARS: Final = 300
+"""Of a ``Host``: a name has 253 at most (RFC 1035). What is longer is none, and is not remembered."""
+
+
 def name_in(value: bytes) -> str | None:
     """The name of a ``Host`` in lower case, without port and final dot; None when there is none."""
+    return _known_name(value) if len(value) <= MAX_HOST_CHARS else None
+
+
+@lru_cache(maxsize=1_024)
+def _known_name(value: bytes) -> str | None:
     match = _HOST.fullmatch(value)
     if match is None:
         return None

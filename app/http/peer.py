@@ -26,6 +26,9 @@ NOBODY: Final = "unknown"
 MAX_PROXIES: Final = 32
 """Entries of ``X-Forwarded-For`` that are looked at: more proxies than any chain of them has."""
 
+MAX_ENTRY_CHARS: Final = 100
+"""Of an entry: an IPv6 address with a zone and a port has fewer; what is longer is none."""
+
 SITE_BITS: Final = 64
 """Of an IPv6 address: what is handed to one site, whose hosts choose the rest themselves."""
 
@@ -75,6 +78,8 @@ def _spoken_for(proxy: Address, values: Iterable[bytes], trusted: Networks) -> A
 def _entry(entry: bytes) -> Address | None:
     """An entry of the header: an address, also with a port (``192.0.2.1:80``, ``[2001:db8::1]:80``)."""
     text = entry.decode("latin-1").strip(" \t")
+    if len(text) > MAX_ENTRY_CHARS:
+        return None
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

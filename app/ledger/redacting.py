@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from app.chain.canonical import canonical
 from app.chain.keys import derive
+from app.guard.fields import MAX_TOOL_CHARS
 from app.guard.kinds import TRACE
 from app.ledger.idempotency import Stamp
 from app.ledger.rebuild import QUICK_CHARS
@@ -77,34 +78,36 @@ class Redacting:
         redactor, found = await self.of(grant.tenant_id), Findings()
         thought = ask.thought_process
 
-        def look() -> tuple[JsonValue, str | None, JsonObject | None]:
+        def look() -> tuple[str, JsonValue, str | None, JsonObject | None]:
+            tool = _tool(redactor, ask.tool, found)
             value = redactor.value(ask.input, "/input", found)
             kept = None if thought is None else redactor.text(thought, "/thought_process", found)
             if not found.removed:
-                return value, kept, None
+                return tool, value, kept, None
             note = redactor.note(found)
-            if value is not ask.input:
-                note["input"] = redactor.seal(ask.input)
-            return value, kept, note
+            if value is not ask.input or tool != ask.tool:
+                note["input"] = _sealed(redactor, ask, tool)
+            return tool, value, kept, note
 
-        value, thought, note = await _looked_through(look, _length(ask.input) + len(thought or ""))
+        tool, value, thought, note = await _looked_through(look, _length(ask.input) + len(thought or ""))
         stamp = sealed_stamp(redactor, stamp, redacted=note is not None)
         if note is None:
             return ask, stamp
-        return replace(ask, input=value, thought_process=thought, redacted=note), stamp
+        return replace(ask, tool=tool, input=value, thought_process=thought, redacted=note), stamp
 
     async def claim(self, grant: Grant, claim: Claim, stamp: Stamp | None) -> tuple[Claim, Stamp | None]:
         """A claim with the digest that it is compared by where secrets were taken out of what was allowed."""
         redactor, found = await self.of(grant.tenant_id), Findings()
 
-        def look() -> str:
+        def look() -> tuple[str, str]:
+            tool = _tool(redactor, claim.tool, found)
             redactor.value(claim.input, "/input", found)
-            return redactor.seal(claim.input)
+            return tool, _sealed(redactor, claim, tool)
 
-        sealed = await _looked_through(look, _length(claim.input))
+        tool, sealed = await _looked_through(look, _length(claim.input))
         is_secret = bool(found.removed)
         stamp = sealed_stamp(redactor, stamp, redacted=is_secret)
-        return replace(claim, sealed=sealed, is_secret=is_secret), stamp
+        return replace(claim, tool=tool, sealed=sealed, is_secret=is_secret), stamp
 
     async def texts(
         self, grant: Grant, body: B, stamp: Stamp | None, *members: str
@@ -143,6 +146,18 @@ class Redacting:
 async def _looked_through(look: Callable[[], T], chars: int) -> T:
     """What ``look`` finds; looking through much text lets the event loop work meanwhile."""
     return await asyncio.to_thread(look) if chars > QUICK_CHARS else look()
+
+
+def _tool(redactor: Redactor, tool: str, found: Findings) -> str:
+    """A tool's name without secrets, no longer than one may be: some name it by a whole command."""
+    return redactor.text(tool, "/tool", found)[:MAX_TOOL_CHARS]
+
+
+def _sealed(redactor: Redactor, asked: Ask | Claim, tool: str) -> str:
+    """The seal of an action's input, and of its tool as it was named where that held a secret."""
+    if tool == asked.tool:
+        return redactor.seal(asked.input)
+    return redactor.seal({"tool": asked.tool, "input": asked.input})
 
 
 def _length(value: JsonValue) -> int:

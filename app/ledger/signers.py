@@ -18,6 +18,7 @@ same, since a command line shows what is on it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import re
 from importlib.metadata import entry_points
@@ -31,7 +32,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from app.chain.keys import PublicKey, SigningKey
 from app.errors import KeyMaterialError, StartupError, UnavailableError
-from app.settings import read_secret, secret_variable
+from app.settings import (
+    MASTER_KEY_FILE,
+    OPERATOR_TOKEN_FILE,
+    SETTINGS,
+    read_secret,
+    secret_variable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,6 +54,11 @@ MAX_AT_ONCE: Final = 16
 _URI: Final = re.compile(r"([a-z][a-z0-9+.-]{0,31}):[!-~]{1,2000}")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEX: Final = re.compile(r"[0-9a-fA-F]{64}")
+
+_OWN_VARIABLES: Final = frozenset(setting.name for setting in SETTINGS if setting.secret)
+_OWN: Final = (
+    "{where} is a secret of the service's own, which others know; a signing key is made for signing alone"
+)
 
 _log: Final = logging.getLogger("trails.signers")
 
@@ -91,11 +103,15 @@ def _from_file(uri: str) -> SigningKey:
     path = Path(unquote(parts.path))
     if parts.netloc or parts.query or parts.fragment or not path.is_absolute():
         raise KeyMaterialError("a key's file is named by its whole path, as in file:/run/keys/acme.pem")
+    if any(path.match(str(own)) for own in (MASTER_KEY_FILE, OPERATOR_TOKEN_FILE)):
+        raise KeyMaterialError(_OWN.format(where=path))
     try:
         return _key_of(read_secret(path), str(path))
     except StartupError as error:
         raise KeyMaterialError(error.message) from None
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise KeyMaterialError(f"{path} is a symbolic link; name the file itself") from None
         raise KeyMaterialError(f"{path}: {error.strerror}") from None
     except ValueError:  # no text, or no path
         raise KeyMaterialError(f"{path} holds no key") from None
@@ -105,6 +121,8 @@ def _from_environment(uri: str) -> SigningKey:
     name = uri.removeprefix("env:")
     if _NAME.fullmatch(name) is None:
         raise KeyMaterialError("a variable's name has the characters A-Z a-z 0-9 _, as in env:ACME_KEY")
+    if name in _OWN_VARIABLES:
+        raise KeyMaterialError(_OWN.format(where=name))
     text = secret_variable(name)
     if text is None:
         raise KeyMaterialError(f"the environment variable {name} is not set")
@@ -148,7 +166,7 @@ class SourceSigner:
         self.slots = asyncio.Semaphore(MAX_AT_ONCE)
         self._uri = uri
         self._opened: Signer | None = None
-        self._failing = False
+        self._failing: str | None = None
 
     def sign(self, message: bytes, /) -> bytes:
         """The signature over ``message``.
@@ -160,15 +178,15 @@ class SourceSigner:
             signature = self._signed(message)
         except Exception as error:  # noqa: BLE001  whatever a foreign package raises
             raise self.failed(_told(error)) from None
-        self._failing = False
+        self._failing = None
         return signature
 
     def failed(self, reason: str) -> UnavailableError:
         """Notes that there was no signature, and why; the source is opened anew for the next one."""
         self._opened, self.remote = None, True
-        if not self._failing:
+        if reason != self._failing:  # once, until it is another
             _log.warning("signing key %s: %s: %s", self.public.key_id, scheme_of(self._uri), reason)
-        self._failing = True
+        self._failing = reason
         return UnavailableError(
             f"signing key {self.public.key_id} cannot be used at the moment: the source that holds it does "
             "not sign (the log says why); nothing was allowed, try again"

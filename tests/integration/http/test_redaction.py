@@ -195,6 +195,21 @@ def test_g01_what_differs_in_a_secret_alone_is_another_action(operator: Client, 
     )
 
 
+async def test_t01_a_tool_that_is_named_by_a_whole_command(operator: Client, admin: Admin) -> None:
+    agent = operator.create("mailer", {**POLICY, "default_rule": {"cost": 0}})
+    tools = [f"curl -H 'X-Api-Key: {secret}' {'a' * 90}" for secret in SECRETS[:2]]
+    asked = [agent.post(ACTIONS, {"tool": tool}).json for tool in tools]
+    assert [answer["decision"] for answer in asked] == ["allowed", "allowed"]
+    path = f"{ACTIONS}/{asked[0]['action_id']}/claim"
+    assert agent.post(path, {"tool": tools[1]}).json["code"] == "claim_mismatch"
+    assert agent.post(path, {"tool": tools[0].replace(SECRETS[0], MARK)}).json["code"] == "claim_mismatch"
+    assert agent.post(path, {"tool": tools[0]}).status == 200
+    assert await leaked(admin) == set()
+    payload = recorded(operator, "action_requested")[0]["payload"]
+    assert payload["tool"] == tools[0].replace(SECRETS[0], MARK)[:128]
+    assert payload["redacted"]["values"] == [{"path": "/tool", "rule": "secret_members"}]
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_an_approval_outlives_a_change_of_the_rules(operator: Client, agent: Client, *, strict: bool) -> None:
     rules = {"patterns": ["secret_members"], "paths": []}

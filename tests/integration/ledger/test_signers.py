@@ -302,6 +302,8 @@ def test_two_packages_of_one_scheme_open_nothing(tmp_path: Path, monkeypatch: py
         ("file:/dev/null", "plain file"),
         ("env:NOT_SET_ANYWHERE", "not set"),
         ("env:A=B", "characters"),
+        ("env:TRAILS_MASTER_KEY", "a secret of the service's own"),
+        ("env:TRAILS_OPERATOR_TOKEN", "a secret of the service's own"),
         ("vault:secret/acme", "no installed package"),
     ],
 )
@@ -316,13 +318,38 @@ def test_a_file_is_held_to_the_rules_of_a_secret(tmp_path: Path, key_file: Path)
     os.mkfifo(pipe, 0o600)
     readable = written(tmp_path / "readable", SECRET.hex(), 0o640)
     for path, told in (
-        (link, "symbolic"),
+        (link, "is a symbolic link; name the file itself"),
         (pipe, "plain file"),
         (readable, "chmod 600"),
         (tmp_path, "directory"),
     ):
         with pytest.raises(KeyMaterialError, match=told):
             open_signer(f"file:{path}")
+
+
+@pytest.mark.parametrize("name", ["master.key", "operator.token"])
+def test_a_secret_of_the_services_own_is_no_signing_key(tmp_path: Path, name: str) -> None:
+    (tmp_path / "keys").mkdir()
+    own = written(tmp_path / "keys" / name, SECRET.hex())
+    with pytest.raises(KeyMaterialError, match="a secret of the service's own"):
+        open_signer(f"file:{own}")
+
+
+async def test_the_log_says_it_again_when_a_source_fails_for_another_reason(
+    agent: Caller, restarted: Opener, key_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rotated(agent.ledger, f"file:{key_file}")
+    await agent.ask("search")
+    there = agent.at(await elsewhere(restarted))
+    with caplog.at_level(logging.WARNING, "trails.signers"):
+        for change in (key_file.unlink, lambda: None, lambda: written(key_file, os.urandom(32).hex())):
+            change()
+            with pytest.raises(UnavailableError):
+                await there.ask("search")
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "No such file" in told[0]
+    assert "holds another key" in told[1]
 
 
 def test_a_file_without_a_key_is_told_without_what_is_in_it(tmp_path: Path) -> None:
