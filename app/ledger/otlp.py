@@ -28,6 +28,7 @@ from app.ledger.post import (
 )
 from app.ledger.redacting import redacted_node
 from app.principal import ADMINISTRATION, PERMISSIONS, Grant, Permission, Principal, grant
+from app.redaction import Findings
 from app.trace.otlp.fragments import (
     AgentSpans,
     SpanFragment,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from app.chain.strict import JsonObject
     from app.ledger.ledger import Ledger
     from app.ledger.on_record import Held
+    from app.redaction import Redactor
     from app.trace.span_key import SpanKey
 
 AGENTS_AT_ONCE: Final = 8
@@ -164,7 +166,9 @@ class _Recording:
         await self._post_events()
         agent_id = self._grant.agent_id or ""
         last = max(self._receipts, key=lambda receipt: receipt.seq, default=None)
-        return Recorded(agent_id, last, self._stored, self._known, self._conflicts, tuple(self._rejected))
+        redactor = await self._ledger.redactor(self._grant)
+        told = tuple(_without_secrets(redactor, item) for item in self._rejected)
+        return Recorded(agent_id, last, self._stored, self._known, self._conflicts, told)
 
     async def _post(self, fragments: Sequence[SpanFragment]) -> list[SpanFragment]:
         """Posts fragments; returns what is to be posted again without the spans that are on record."""
@@ -252,6 +256,13 @@ class _Recording:
         """An event that is recorded once, however often what it tells of comes again."""
         digest = hashlib.sha256(f"otlp/{payload['type']}\n{identity}".encode()).hexdigest()
         return Entry(Draft(kind=EVENT, payload=payload, actor=self._grant.actor), Stamp(digest, digest))
+
+
+def _without_secrets(redactor: Redactor, item: Rejected) -> Rejected:
+    """What the answer tells of a span: names and faulty ids are what the sender wrote."""
+    said = (item.trace_id, item.span_id, item.name, item.reason)
+    trace_id, span_id, name, reason = (redactor.text(text, "", Findings()) for text in said)
+    return Rejected(trace_id, span_id, name, reason, item.resource)
 
 
 def _parts(fragments: Sequence[SpanFragment]) -> Iterator[list[SpanFragment]]:

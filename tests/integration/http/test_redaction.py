@@ -141,6 +141,19 @@ async def test_t01_members_of_a_nodes_and_a_traces_own(operator: Client, agent: 
     assert span["redacted"]["count"] >= 2
 
 
+async def test_t01_the_answer_about_spans_that_are_not_kept(
+    operator: Client, agent: Client, admin: Admin, log: io.StringIO
+) -> None:
+    call = msgspec.structs.replace(tool("fetch"), name=f"GET ?token={SECRETS[1]}", span_id=bytes(8))
+    answer = otlp.post(agent, protobuf(call))
+    assert answer.rejected == 1
+    assert f"'GET ?token={MARK}'" in answer.message
+    assert await leaked(admin) == set()
+    assert SECRETS[1] not in log.getvalue()
+    [event] = recorded(operator, "event")
+    assert event["payload"]["redacted"]["values"][0]["path"] == "/data/spans/0/name"
+
+
 async def test_t01_reasons_of_administrative_acts(
     service: Running, operator: Client, admin: Admin, log: io.StringIO
 ) -> None:

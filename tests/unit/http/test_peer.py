@@ -51,7 +51,9 @@ def test_h12_behind_proxies_alone_the_first_of_them_is_the_peer() -> None:
     assert forwarded(many) == "10.0.0.9"
 
 
-@pytest.mark.parametrize("odd", ["", "unknown", "_hidden", "1.2.3", "café", "[", "::g", "1.2.3.4:5:6", "a:b"])
+@pytest.mark.parametrize(
+    "odd", ["", "unknown", "_hidden", "1.2.3", "café", "[", "::g", "1.2.3.4:5:6", "a:b", "::1%" + "z" * 99]
+)
 def test_h12_an_entry_that_is_no_address_ends_the_reading(odd: str) -> None:
     assert forwarded(odd) == PROXY
     assert forwarded(f"1.1.1.1, {odd}, 10.0.0.9") == "10.0.0.9"
