@@ -14,7 +14,7 @@ from typing import Final
 from litestar.handlers import HTTPRouteHandler
 
 from app.errors import BadRequestError, NotFoundError, StartupError, UnknownActionError
-from app.http.auth import authenticate
+from app.http.auth import authenticate, authenticate_by_row
 from app.http.exchange import Call
 from app.principal import Grant, Permission, grant
 
@@ -53,6 +53,17 @@ def granted(request: Call) -> Grant:
     if "action_id" in ids and _ACTION_ID.fullmatch(ids["action_id"]) is None:
         raise _no_such_action(ids["action_id"], permission)
     return given
+
+
+async def granted_by_row(request: Call) -> Grant:
+    """What ``granted`` would grant, if the record of the tenant's administration verified.
+
+    Raises:
+        UnauthorizedError: no API key, or none by its row.
+        ForbiddenError: the caller may not do this.
+    """
+    permission: Permission = request.route_handler.opt[PERMISSION]
+    return grant(await authenticate_by_row(request.scope), permission, request.path_params["agent_id"])
 
 
 def _no_such_action(action_id: str, permission: Permission) -> NotFoundError:

@@ -72,6 +72,20 @@ class KeyRing:
             TenantQuarantinedError: the tenant's administration chain does not verify.
             UnavailableError: the database is away.
         """
+        principal = await self.holder(token)
+        key_id = principal.key_id or ""
+        if key_id not in (await self._standings.of(principal.tenant_id)).keys:
+            raise UnauthorizedError
+        self._note((principal.tenant_id, key_id), from_microseconds(self._clock()))
+        return principal
+
+    async def holder(self, token: bytes) -> Principal:
+        """Who the row of this key says it is: good for having its tenant's records verified, and no more.
+
+        Raises:
+            UnauthorizedError: as for ``caller``, but for what the records say.
+            UnavailableError: the database is away.
+        """
         presented = self._mint.presented(token)
         if presented is None:
             raise UnauthorizedError
@@ -83,9 +97,6 @@ class KeyRing:
             raise UnauthorizedError
         if key.expires_at is not None and key.expires_at <= now:
             raise UnauthorizedError
-        if key.key_id not in (await self._standings.of(key.tenant_id)).keys:
-            raise UnauthorizedError
-        self._note(place, now)
         name = key.agent_id if key.role is Role.AGENT and key.agent_id is not None else key.name
         return Principal(key.tenant_id, key.role, name, key.agent_id, key.key_id)
 

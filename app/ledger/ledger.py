@@ -175,6 +175,10 @@ class Ledger:
         """Who presents a bearer token that has the form of an API key; see ``KeyRing.caller``."""
         return await self._key_ring.caller(token)
 
+    async def holder(self, token: bytes) -> Principal:
+        """Whose API key this is as its row alone says; see ``KeyRing.holder``."""
+        return await self._key_ring.holder(token)
+
     async def require_in_force(self, principal: Principal) -> None:
         """Refuses a token derived for an agent that was revoked.
 

@@ -7,7 +7,8 @@ ended, in this process and in one that starts later. An act of another process i
 
 Fail closed: while an administration chain does not verify, no API key of its tenant is accepted and nothing
 is written for it, since it is not known what was revoked. The tokens of the installation still read, so that
-someone can look; ``GET /v1/agents/_administration/verify`` releases the chain once it verifies again.
+someone can look; ``GET /v1/agents/_administration/verify`` releases the chain once it verifies again, and is
+all that the tenant's own keys can have done meanwhile.
 """
 
 from __future__ import annotations

@@ -10,26 +10,27 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 SELECT k.tenant_id, k.key_id, k.role, k.agent_id, k.name, k.secret_hash, k.created_at, k.expires_at,
        k.seal, r.revoked_at,
        (SELECT max(u.used_at) FROM trails.api_key_uses AS u
-         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id AND isfinite(u.used_at)
-           AND u.used_at < '9999-01-01 00:00+00') AS used_at
+         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id
+           AND u.used_at BETWEEN '1970-01-01 00:00+00' AND '9999-01-01 00:00+00') AS used_at
   FROM trails.api_keys AS k
   LEFT JOIN trails.api_key_revocations AS r ON r.tenant_id = k.tenant_id AND r.key_id = k.key_id
-   AND isfinite(r.revoked_at) AND r.revoked_at < '9999-01-01 00:00+00'
- WHERE k.tenant_id = $1 AND k.key_id = $2 AND isfinite(k.created_at) AND k.created_at < '9999-01-01 00:00+00'
-   AND (k.expires_at IS NULL OR isfinite(k.expires_at) AND k.expires_at < '9999-01-01 00:00+00');
+   AND r.revoked_at BETWEEN '1970-01-01 00:00+00' AND '9999-01-01 00:00+00'
+ WHERE k.tenant_id = $1 AND k.key_id = $2
+   AND k.created_at BETWEEN '1970-01-01 00:00+00' AND '9999-01-01 00:00+00'
+   AND (k.expires_at IS NULL OR k.expires_at BETWEEN '1970-01-01 00:00+00' AND '9999-01-01 00:00+00');
 
 -- name: api_keys
 -- The tenant's keys in the order of their making, with what became of them.
 SELECT k.tenant_id, k.key_id, k.role, k.agent_id, k.name, k.secret_hash, k.created_at, k.expires_at,
        k.seal, r.revoked_at,
        (SELECT max(u.used_at) FROM trails.api_key_uses AS u
-         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id AND isfinite(u.used_at)
-           AND u.used_at < '9999-01-01 00:00+00') AS used_at
+         WHERE u.tenant_id = k.tenant_id AND u.key_id = k.key_id
+           AND u.used_at BETWEEN '1970-01-01 00:00+00' AND '9999-01-01 00:00+00') AS used_at
   FROM trails.api_keys AS k
   LEFT JOIN trails.api_key_revocations AS r ON r.tenant_id = k.tenant_id AND r.key_id = k.key_id
-   AND isfinite(r.revoked_at) AND r.revoked_at < '9999-01-01 00:00+00'
- WHERE k.tenant_id = $1 AND isfinite(k.created_at) AND k.created_at < '9999-01-01 00:00+00'
-   AND (k.expires_at IS NULL OR isfinite(k.expires_at) AND k.expires_at < '9999-01-01 00:00+00')
+   AND r.revoked_at BETWEEN '1970-01-01 00:00+00' AND '9999-01-01 00:00+00'
+ WHERE k.tenant_id = $1 AND k.created_at BETWEEN '1970-01-01 00:00+00' AND '9999-01-01 00:00+00'
+   AND (k.expires_at IS NULL OR k.expires_at BETWEEN '1970-01-01 00:00+00' AND '9999-01-01 00:00+00')
  ORDER BY k.created_at, k.key_id;
 
 -- name: revoke_api_key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -143,3 +144,26 @@ def test_a_verdict_that_cannot_be_put_on_record_is_answered_all_the_same(
     with psycopg.connect(database.admin_url) as admin:
         query = f"SELECT count(*) FROM {TABLE} WHERE trace_data ->> 'act' = 'verified'"
         assert admin.execute(query.encode()).fetchone() == (0,)
+
+
+def test_a_tenant_whose_administration_was_repaired_releases_it_itself(service: Running) -> None:
+    """No token of the installation reaches into it: its own keys have it verified, and nothing else."""
+    root = Client(service.url, service.root_token)
+    made = root.post("/v1/tenants", {"slug": "acme", "name": "Acme", "operator": "Ada"}).json
+    ada = root.as_(made["token"])
+    ada.create("mailer")
+    issued = [ada.post("/v1/keys", {"role": role, "name": role}).json for role in ("auditor", "writer")]
+    gone = ada.post("/v1/keys", {"role": "auditor", "name": "gone"}).json
+    assert ada.send("DELETE", f"/v1/keys/{gone['key']['key_id']}").status == 200
+    chains = service.app.services.ledger._chains._chains
+    chains[UUID(made["tenant"]["tenant_id"]), "_administration"].quarantine("for this test")
+    auditor, writer = (root.as_(one["token"]) for one in issued)
+    for path in ("/v1/agents", f"{ADMINISTRATION}/log", "/v1/agents/mailer/verify"):
+        assert [one.get(path).status for one in (ada, auditor)] == [503, 503]
+    assert ada.post("/v1/agents/mailer/events", {"type": "t", "data": {}}).status == 503
+    assert writer.get(f"{ADMINISTRATION}/verify").status == 403
+    assert root.as_(gone["token"]).get(f"{ADMINISTRATION}/verify").status == 401
+    assert ada.get("/v1/agents").status == 503
+    assert auditor.get(f"{ADMINISTRATION}/verify").json["ok"] is True
+    assert ada.get("/v1/agents").status == 200
+    assert root.as_(gone["token"]).get("/v1/agents").status == 401

@@ -255,7 +255,7 @@ async def test_the_next_token_of_an_agent_is_one_at_once_in_another_process(
     await second.require_in_force(Principal(DEFAULT_TENANT_ID, Role.AGENT, "bot", "bot", epoch=epoch))
 
 
-@pytest.mark.parametrize("moment", ["infinity", "-infinity", "200000-01-01"])
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "200000-01-01", "4000-01-01 BC"])
 async def test_rows_with_times_that_the_service_never_writes_stop_nobody(
     ledger: Ledger, table: Table, moment: str
 ) -> None:
