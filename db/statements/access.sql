@@ -68,7 +68,12 @@ SELECT set_config('trails.all_tenants', 'listed', true);
 
 -- name: tenants
 -- Who shares this database, in the order of their making; after a slug, at most so many.
-SELECT tenant_id, slug, name, created_at FROM trails.tenants WHERE slug > $1 ORDER BY slug LIMIT $2;
+SELECT tenant_id, slug, name,
+       least(greatest(created_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS created_at
+  FROM trails.tenants
+ WHERE slug > $1
+ ORDER BY slug
+ LIMIT $2;
 
 -- name: suspended_among
 -- Those of the named tenants whose newest row says that they are suspended.

@@ -5,12 +5,19 @@ VALUES ($1, $2, $3, $4)
 ON CONFLICT (tenant_id) DO NOTHING;
 
 -- name: tenant
--- One tenant by its id.
-SELECT tenant_id, slug, name, created_at FROM trails.tenants WHERE tenant_id = $1;
+-- One tenant by its id. A time that no client can hold is none that the service wrote; here and below it must
+-- not keep anybody from the other rows.
+SELECT tenant_id, slug, name,
+       least(greatest(created_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS created_at
+  FROM trails.tenants
+ WHERE tenant_id = $1;
 
 -- name: tenant_by_slug
 -- One tenant by its slug; the transaction must name the slug (session.sql).
-SELECT tenant_id, slug, name, created_at FROM trails.tenants WHERE slug = $1;
+SELECT tenant_id, slug, name,
+       least(greatest(created_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS created_at
+  FROM trails.tenants
+ WHERE slug = $1;
 
 -- name: add_signing_key
 -- A key of a tenant; the same key twice is one key.
@@ -27,7 +34,8 @@ SELECT tenant_id, key_id, public_key, sealed_secret, created_at
 
 -- name: chain
 -- The chain of one agent.
-SELECT tenant_id, agent_id, log_uuid, guarded, created_at
+SELECT tenant_id, agent_id, log_uuid, guarded,
+       least(greatest(created_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS created_at
   FROM trails.agents
  WHERE tenant_id = $1 AND agent_id = $2;
 
@@ -41,14 +49,16 @@ SELECT agent_id
 
 -- name: chains
 -- All chains of a tenant: the list of its agents, and where verification starts.
-SELECT tenant_id, agent_id, log_uuid, guarded, created_at
+SELECT tenant_id, agent_id, log_uuid, guarded,
+       least(greatest(created_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS created_at
   FROM trails.agents
  WHERE tenant_id = $1
  ORDER BY agent_id;
 
 -- name: chains_among
 -- The chains of some agents: which of them exist.
-SELECT tenant_id, agent_id, log_uuid, guarded, created_at
+SELECT tenant_id, agent_id, log_uuid, guarded,
+       least(greatest(created_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS created_at
   FROM trails.agents
  WHERE tenant_id = $1 AND agent_id = ANY ($2::text[])
  ORDER BY agent_id;

@@ -269,6 +269,8 @@ async def test_rows_with_times_that_the_service_never_writes_stop_nobody(
         "api_key_revocations (tenant_id, revoked_at, key_id)": own,
         "api_key_uses (tenant_id, used_at, key_id)": own,
         "tenant_suspensions (tenant_id, changed_at, suspended)": f"{first}, false",
+        "agents (tenant_id, created_at, agent_id, log_uuid, guarded)": f"{first}, 'x1', '{uuid4()}', false",
+        "tenants (tenant_id, created_at, slug, name)": f"'{uuid4()}', '{moment}', 'x', 'X'",
     }.items():  # fmt: skip
         await table.admin.execute(f"INSERT INTO trails.{columns} VALUES ({values})")
     await ledger.caller(issued.token.encode())
@@ -277,7 +279,11 @@ async def test_rows_with_times_that_the_service_never_writes_stop_nobody(
     await issue(ledger, "x")
     for suspended in (True, False, True):
         await ledger.administration.suspend_tenant(DEFAULT_TENANT_ID, "root", "why", suspended=suspended)
-        assert [told for _, told in await ledger.administration.tenants()] == [suspended]
+        assert [told for _, told in await ledger.administration.tenants()] == [suspended, False]
+    assert (await Caller(ledger, "x1").listed())["state"] == "quarantined"
+    public = await ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
+    done = [one.agent_id async for one in ledger.administration.hand_over(DEFAULT_TENANT_ID, public)]
+    assert done == [ADMINISTRATION, "x1"]
 
 
 async def test_keys_that_are_issued_at_once_by_two_processes_are_all_there(
