@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
     from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.origins import Origins
     from app.ledger.signers import SourceSigner
     from app.ledger.standings import Standings
     from db.pool import Pool
@@ -68,8 +69,10 @@ class Actor:
         standings: Standings,
         clock: Clock,
         *,
+        origins: Origins,
         meter: Meter | None = None,
     ) -> None:
+        self._origins = origins
         self._meter = meter or Meter()
         self._pool = pool
         self._committer = committer
@@ -179,6 +182,10 @@ class Actor:
         the database was away for a moment.
         """
         await catch_up(self._pool, chain, keys)
+        if chain.genesis_key is not None:
+            problem = await self._origins.problem(chain.id, chain.genesis_key, keys)
+            if problem is not None:
+                raise chain.quarantine(problem)
         for attempt in range(MAX_ATTEMPTS):
             act = missing_termination(chain.state, agent_id=chain.id.agent_id)
             if act is None:

@@ -20,11 +20,9 @@ import msgspec
 from app.chain.verdict import Verdict
 from app.ledger.administration_state import AdministrationState, Suspension, ToldAgent, ToldKey
 from app.ledger.audit_rows import moment
+from app.ledger.origins import begun_too_late
 from db.pool import Connection
 from db.sql import statements
-
-HEARD_SECS: Final = 60
-"""How long after a rotation chains may still begin under the old key: processes that have not heard of it."""
 
 _AUDIT = statements("audit")
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -201,7 +199,7 @@ def _check_key(
     """A key that was retired begins no chain any more: whoever took it has begun this one."""
     over = None if chain.key is None else retired.get(chain.key)
     begun = chain.at if named is None else named.told.at
-    if over is not None and begun is not None and begun > over + timedelta(seconds=HEARD_SECS):
+    if over is not None and begun is not None and begun_too_late(begun, over):
         yield _tampered(
             f"the chain of agent {chain.agent_id} ({chain.log_uuid}) was begun under a signing key that was "
             f"retired before, at {over.isoformat()}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from app.chain.strict import JsonObject
     from app.ledger.chain import Chain, ChainId
     from app.ledger.keystore import TenantKeys
+    from app.ledger.origins import Origins
     from db.ledger import TrailRow
     from db.pool import Pool
 
@@ -72,7 +73,7 @@ class ChainInspector:
             self.push(row)
 
 
-async def inspect_chain(pool: Pool, chain: Chain, keys: TenantKeys) -> JsonObject:
+async def inspect_chain(pool: Pool, chain: Chain, keys: TenantKeys, origins: Origins) -> JsonObject:
     """Verifies one chain from genesis to head; the answer of ``GET …/verify``."""
     known = chain.head
     trusted = await _genesis_key(pool, chain, keys)
@@ -83,8 +84,11 @@ async def inspect_chain(pool: Pool, chain: Chain, keys: TenantKeys) -> JsonObjec
         # A long chain must not keep the other requests of this process waiting.
         await asyncio.to_thread(inspector.push_all, rows)
     report = inspector.audit.report()
+    problem = None if trusted is None else await origins.problem(chain.id, trusted, keys)
     if trusted is None:
         inspector.audit.note(SignatureError("no genesis record under a key of this tenant", seq=0))
+    elif problem is not None:
+        inspector.audit.note(SignatureError(problem, seq=0))
     elif known is not None and (report.head is None or report.head.seq < known.seq):
         inspector.audit.note(OrderError(GONE.format(seq=known.seq), seq=known.seq))
     return verdict_of(inspector.audit.report())

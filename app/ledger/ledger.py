@@ -44,6 +44,7 @@ from app.ledger.keystore import Keystore
 from app.ledger.meter import Load, Meter
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.on_record import SpanReader
+from app.ledger.origins import Origins
 from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
@@ -95,8 +96,17 @@ class Ledger:
         self._committer = Committer(pool, meter=self.meter)
         self._chains = Chains(pool, capacity=chains)
         self._standings = Standings(pool, self._chains, self._keystore)
+        self._origins = Origins(pool, self._chains)
         self._redacting = Redacting(self._standings, master_key)
-        self._actor = Actor(pool, self._committer, self._keystore, self._standings, clock, meter=self.meter)
+        self._actor = Actor(
+            pool,
+            self._committer,
+            self._keystore,
+            self._standings,
+            clock,
+            origins=self._origins,
+            meter=self.meter,
+        )
         mint = Mint(master_key)
         self._key_ring = KeyRing(pool, mint, clock, self._standings)
         self.administration = Administration(
@@ -574,7 +584,7 @@ class Ledger:
         """
         chain = await self._chain(grant)
         keys = await self._keystore.of(grant.tenant_id)
-        verdict = await inspect_chain(self._pool, chain, keys)
+        verdict = await inspect_chain(self._pool, chain, keys, self._origins)
         async with chain.exclusively():  # an act that is under way still counts on what was read
             if verdict["ok"] and chain.fault is not None:
                 chain.release()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import asyncpg
+import msgspec
 import pytest
 
 import db.ledger
-from app.chain.keys import seal_secret
-from app.chain.link import seal
-from app.chain.record import Draft
+from app.chain.keys import SigningKey, seal_secret
+from app.chain.link import seal, seal_all
+from app.chain.record import GENESIS, Draft
 from app.errors import KeyMaterialError, MirrorError, QuarantinedError, StaleChainError
 from app.ledger import Ledger
-from app.ledger.mirror import row_of
+from app.ledger.chain import ChainId
+from app.ledger.filing import genesis_payload
+from app.ledger.mirror import registry_row, row_of
 from app.ledger.sealed_key import key_context, open_row
 from app.principal import ADMINISTRATION, Permission, Principal, Role, grant
 from db.pool import Pool
@@ -25,6 +29,14 @@ async def rotated(ledger: Ledger) -> str:
     """Rotates the default tenant's key; this ledger signs by it at once."""
     ledger._keystore.settle_secs = 0.0
     return await ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
+
+
+async def settled(restarted: Opener) -> Ledger:
+    """A ledger that goes by the newest key, however new it is."""
+    ledger = await restarted()
+    ledger._keystore.settle_secs = 0.0
+    ledger._keystore.forget(DEFAULT_TENANT_ID)
+    return ledger
 
 
 async def key_ids(table: Table) -> list[str]:
@@ -66,6 +78,54 @@ async def test_c24_what_the_retired_key_signs_afterwards_does_not_verify(
     with pytest.raises(QuarantinedError):
         await other.status()
     assert (await other.verify())["ok"] is False
+
+
+async def forged_chain(agent: Caller, pool: Pool, name: str, *, at_us: int = 0) -> Caller:
+    """A chain that whoever has the first key, and may write into the table, begins by himself."""
+    keys = await agent.ledger._keystore.of(DEFAULT_TENANT_ID)
+    old = next(iter(keys.by_public_key.values()))
+    assert isinstance(old, SigningKey)
+    chain_id = ChainId(DEFAULT_TENANT_ID, name, uuid4(), guarded=False)
+    payload = genesis_payload(chain_id, msgspec.structs.replace(keys, newest=old))
+    [genesis] = seal_all([Draft(GENESIS, payload, "thief")], None, at_us, old)
+    row = row_of(chain_id, genesis, old.public.key_id)
+    await db.ledger.append(pool, [row], chains=[registry_row(chain_id, row)])
+    return Caller(agent.ledger, name)
+
+
+async def test_c24_a_retired_key_begins_no_chain_even_dated_back(
+    agent: Caller, restarted: Opener, pool: Pool
+) -> None:
+    await agent.ask("search")
+    await rotated(agent.ledger)
+    thief = await forged_chain(agent, pool, "mole")
+    for ledger in (agent.ledger, await settled(restarted)):
+        with pytest.raises(QuarantinedError, match="retired before any record told of this chain"):
+            await thief.at(ledger).status()
+        verdict = await thief.at(ledger).verify()
+        assert verdict["ok"] is False
+        assert "retired before any record told of this chain" in verdict["failure"]["reason"]
+        with pytest.raises(QuarantinedError):
+            await thief.at(ledger).status()
+        assert (await agent.at(ledger).status())["alive"] is True
+
+
+async def test_c24_what_a_retired_key_began_in_its_time_stays(agent: Caller, restarted: Opener) -> None:
+    """Chains that were told of before; and one that a process began which had not heard of the rotation."""
+    idle = Caller(agent.ledger, "idle")
+    await idle.create()
+    other = await restarted()
+    await other._keystore.of(DEFAULT_TENANT_ID)
+    await rotated(agent.ledger)
+    late = Caller(other, "late")
+    await late.create()
+    fresh = await settled(restarted)
+    for name in ("idle", "late", agent.agent):
+        caller = Caller(fresh, name)
+        assert (await caller.status())["alive"] is True
+        assert (await caller.verify())["ok"] is True
+    assert len((await fresh._keystore.of(DEFAULT_TENANT_ID)).by_public_key) == 2
+    assert len(fresh._origins._known) == 1, "the record of all is read once"
 
 
 async def test_chains_are_handed_over_at_once_or_by_their_next_record(
