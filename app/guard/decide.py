@@ -352,15 +352,15 @@ def _pending(state: GuardState, action: Action) -> Pending:
 def _require_another_key(scene: drafts.Scene, action: Action, pending: Pending) -> None:
     """The one check of who approves, whichever way it comes: nobody their own, nobody twice (case G08).
 
-    A request that names no key was asked with the agent's own token, or recorded before keys were: then the
-    name tells.
+    A key's name is its holder's: another key of the same name, issued when the first was revoked, is nobody
+    else. The agent's own name is not a holder's.
     """
-    unkeyed = pending.unkeyed if pending.unkeyed != scene.agent_id else None
-    if scene.key in pending.keys or scene.actor == unkeyed:
+    asked = scene.actor in pending.names and scene.actor != scene.agent_id
+    if scene.key in pending.keys or asked:
         raise ForbiddenError(
             f"{action.action_id} was asked for with this key, which cannot approve it; another key can"
         )
-    if scene.key in [given.key for given in pending.approvals]:
+    if any(scene.key == given.key or scene.actor == given.by for given in pending.approvals):
         raise ConflictError(
             f"{action.action_id} was approved with this key; it waits for the approval of another one"
         )

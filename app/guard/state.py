@@ -80,7 +80,7 @@ class Pending(msgspec.Struct, frozen=True):
         size: length of the request's record in characters.
         joins: how often it was asked again.
         keys: the keys that asked for it, first or again; the agent's own token is none.
-        unkeyed: name of who asked, when the request's record names no key.
+        names: of who asked, first or again.
         asked_us: time of the request's record, µs since the epoch.
         approvals: those that were given so far; the last one is in the record that allows.
     """
@@ -93,7 +93,7 @@ class Pending(msgspec.Struct, frozen=True):
     size: int = 0
     joins: int = 0
     keys: tuple[str, ...] = ()
-    unkeyed: str | None = None
+    names: tuple[str, ...] = ()
     asked_us: int = 0
     approvals: tuple[Approval, ...] = ()
 
@@ -291,7 +291,12 @@ def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
     waiting = state.pending.get(action_id)
     if waiting is not None and record.payload.get("joined") is True:
         key = optional_text(record.payload, "requested_with")
-        again = replace(waiting, joins=waiting.joins + 1, keys=_with_key(waiting.keys, key))
+        again = replace(
+            waiting,
+            joins=waiting.joins + 1,
+            keys=_with_key(waiting.keys, key),
+            names=_with_key(waiting.names, record.actor),
+        )
         return replace(state, pending={**state.pending, action_id: again}, head=record.head)
     asked = state.requested
     if asked is None or asked.action_id != action_id:
@@ -304,7 +309,7 @@ def _approval_required(state: GuardState, record: VerifiedRecord) -> GuardState:
         digest=ask_digest(asked.tool, asked.input, asked.cost, asked.sealed),
         size=asked.size,
         keys=_with_key((), asked.key),
-        unkeyed=asked.actor if asked.key is None else None,
+        names=(asked.actor,),
         asked_us=asked.asked_us,
     )
     return replace(state, pending={**state.pending, action_id: pending}, requested=None, head=record.head)

@@ -30,7 +30,7 @@ async def read_redaction(request: Call) -> Answer:
 @post(
     "/v1/redaction",
     status_code=200,
-    summary="Set the redaction rules",
+    summary="Change the redaction rules",
     opt=describe(
         Permission.SET_REDACTION,
         body=(documents.NewRedactionRules, examples.NEW_REDACTION_RULES),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.http.client import Client
+from tests.integration.http.client import POLICY, Client
 
 ACTIONS = "/v1/agents/mailer/actions"
 MAIL = {"tool": "send_email", "input": {"to": "a@example.org"}}
@@ -47,6 +47,26 @@ def test_g08_a_second_key_of_the_same_person_is_another_key(operator: Client) ->
     first, second = key_of(operator, "ada"), key_of(operator, "ada again")
     first.post(ACTIONS, MAIL)
     assert approve(second) == (200, "allowed")
+
+
+def test_g08_a_key_of_the_same_name_that_came_after_it_is_nobody_else(operator: Client) -> None:
+    policy = {**POLICY, "tools": {"send_email": {"cost": 5, "requires_approval": True, "approvers": 2}}}
+    operator.create("mailer", policy)
+
+    def revoke(name: str) -> None:
+        [key] = [
+            k for k in operator.get("/v1/keys").json["keys"] if k["name"] == name and not k["revoked_at"]
+        ]
+        assert operator.send("DELETE", f"/v1/keys/{key['key_id']}").status == 200
+
+    ada, ben = key_of(operator, "ada"), key_of(operator, "ben")
+    ada.post(ACTIONS, MAIL)
+    assert approve(ben) == (200, "pending_approval")
+    revoke("ada")
+    revoke("ben")
+    assert approve(key_of(operator, "ada")) == (403, "forbidden")
+    assert approve(key_of(operator, "ben")) == (409, "conflict")
+    assert approve(operator) == (200, "allowed")
 
 
 def test_g08_ones_own_request_may_be_rejected(operator: Client) -> None:

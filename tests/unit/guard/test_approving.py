@@ -34,12 +34,21 @@ def test_g08_a_key_does_not_approve_what_was_asked_for_with_it() -> None:
     assert c.approve("act-1", "bob") == Allowed("act-1", 5, 95)
 
 
-def test_g08_the_key_counts_and_not_its_name() -> None:
+def test_g08_neither_the_key_that_asked_nor_another_of_its_name_approves() -> None:
     c = chain()
     c.ask("email", actor="alice", key="alice-key")
+    for actor, key in (("renamed", "alice-key"), ("alice", "another-key")):
+        with pytest.raises(ForbiddenError):
+            c.approve("act-1", actor, key=key)
+    assert isinstance(c.approve("act-1", "bob", key="another-key"), Allowed)
+
+
+def test_g08_a_name_that_joined_what_waits_is_of_those_who_asked() -> None:
+    c = chain()
+    c.ask("email", actor="bob", key="bob-key")
+    c.ask("email", actor="alice", key="alice-key")
     with pytest.raises(ForbiddenError):
-        c.approve("act-1", "renamed", key="alice-key")
-    assert isinstance(c.approve("act-1", "alice", key="another-key"), Allowed)
+        c.approve("act-1", "alice", key="another-key")
 
 
 def test_g08_whoever_joins_what_waits_does_not_approve_it_either() -> None:
