@@ -140,8 +140,9 @@ async def test_callers_that_wait_at_the_same_moment_share_a_transaction(
         waiting = [asyncio.create_task(Caller(ledger, "agent-0").create())]
         await table.until_waiting(1)
         waiting += [asyncio.create_task(Caller(ledger, f"agent-{n}").create()) for n in range(1, 20)]
-        while sum(map(len, queues.values())) < 19:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            while sum(map(len, queues.values())) < 19:
+                await asyncio.sleep(0)
         await blocker.execute("ROLLBACK")
         await asyncio.gather(*waiting)
     assert len(await named(table)) == 21  # each caller's agent by a record of its own

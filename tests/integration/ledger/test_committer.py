@@ -38,8 +38,9 @@ async def callers(ledger: Ledger) -> list[Caller]:
 
 async def until_queued(ledger: Ledger, count: int) -> None:
     """Returns when ``count`` appends wait behind the one that is being written."""
-    while len(ledger._committer._waiting) < count:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        while len(ledger._committer._waiting) < count:
+            await asyncio.sleep(0)
 
 
 async def test_a_stale_member_does_not_fail_its_group(

@@ -390,8 +390,9 @@ async def test_many_chains_share_one_commit(ledger: Ledger, database: Database, 
         tasks = [asyncio.create_task(callers[0].post(posted({"n": 0})))]
         await table.until_waiting(1)
         tasks += [asyncio.create_task(caller.post(posted({"n": 1}))) for caller in callers[1:]]
-        while len(ledger._committer._waiting) < 3:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            while len(ledger._committer._waiting) < 3:
+                await asyncio.sleep(0)
         await blocker.execute("ROLLBACK")
         assert [seqs(await task) for task in tasks] == [[1]] * 4
     written = await table.admin.fetch(
