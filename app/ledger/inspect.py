@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import db.ledger
 from app.chain.record import GENESIS
 from app.chain.verify import ChainAudit
-from app.errors import MirrorError, OrderError, SignatureError
+from app.errors import MirrorError, OrderError, SignatureError, TenantQuarantinedError
 from app.ledger.mirror import check_mirror
 from app.ledger.read import GONE, signed_of
 from app.ledger.rebuild import CHUNK_ROWS
@@ -84,7 +85,10 @@ async def inspect_chain(pool: Pool, chain: Chain, keys: TenantKeys, origins: Ori
         # A long chain must not keep the other requests of this process waiting.
         await asyncio.to_thread(inspector.push_all, rows)
     report = inspector.audit.report()
-    problem = None if trusted is None else await origins.problem(chain.id, trusted, keys)
+    problem = None
+    if trusted is not None:
+        with suppress(TenantQuarantinedError):  # then the chain itself is judged all the same
+            problem = await origins.problem(chain.id, trusted, keys)
     if trusted is None:
         inspector.audit.note(SignatureError("no genesis record under a key of this tenant", seq=0))
     elif problem is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app.errors import NotFoundError
+from app.errors import NotFoundError, QuarantinedError, TenantQuarantinedError
 from app.ledger.administration_state import AdministrationState
 from app.ledger.rebuild import each_record
 from app.principal import ADMINISTRATION
@@ -54,7 +54,7 @@ class Origins:
         """Why a chain whose genesis record ``key`` signed is not believed; None when it is.
 
         Raises:
-            QuarantinedError: the administration chain does not verify.
+            TenantQuarantinedError: the administration chain does not verify, so that it cannot be told.
             UnavailableError: the database is away.
         """
         if chain_id.agent_id == ADMINISTRATION or not keys.is_retired(key):
@@ -71,8 +71,11 @@ class Origins:
         except NotFoundError:
             pass
         else:
-            async for record in each_record(self._pool, chain.id, keys):
-                state.add(record)
+            try:
+                async for record in each_record(self._pool, chain.id, keys):
+                    state.add(record)
+            except QuarantinedError as error:
+                raise TenantQuarantinedError(error.reason) from error
         told = self._known[tenant_id] = _Told(
             {agent.log_uuid: agent.told.at for agent in state.agents.values()},
             {rotation.old: rotation.told.at for rotation in state.rotations},

@@ -13,7 +13,13 @@ import db.ledger
 from app.chain.keys import SigningKey, seal_secret
 from app.chain.link import seal, seal_all
 from app.chain.record import GENESIS, Draft
-from app.errors import KeyMaterialError, MirrorError, QuarantinedError, StaleChainError
+from app.errors import (
+    KeyMaterialError,
+    MirrorError,
+    QuarantinedError,
+    StaleChainError,
+    TenantQuarantinedError,
+)
 from app.ledger import Ledger
 from app.ledger.chain import ChainId
 from app.ledger.filing import genesis_payload
@@ -126,6 +132,20 @@ async def test_c24_what_a_retired_key_began_in_its_time_stays(agent: Caller, res
         assert (await caller.verify())["ok"] is True
     assert len((await fresh._keystore.of(DEFAULT_TENANT_ID)).by_public_key) == 2
     assert len(fresh._origins._known) == 1, "the record of all is read once"
+
+
+async def test_c24_while_no_record_can_tell_what_was_begun_chains_are_verified_and_not_used(
+    agent: Caller, restarted: Opener, table: Table
+) -> None:
+    await rotated(agent.ledger)
+    await table.unlock()
+    await table.admin.execute(
+        "DELETE FROM trails.agent_audit_trails WHERE agent_id = $1 AND seq = 1", ADMINISTRATION
+    )
+    caller = agent.at(await settled(restarted))
+    with pytest.raises(TenantQuarantinedError):
+        await caller.status()
+    assert (await caller.verify())["ok"] is True
 
 
 async def test_chains_are_handed_over_at_once_or_by_their_next_record(
