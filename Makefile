@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz lint types bench demo lock clean
+.PHONY: help run test fuzz faults lint types bench demo lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ test: $(READY) ## all tests, against a PostgreSQL of their own
 
 fuzz: $(READY) ## thousands of requests made from the API's own description (CASES=5000)
 	TRAILS_TEST_FUZZ=$(or $(CASES),5000) $(BIN)/python -m pytest -q -s tests/acceptance/test_schema_fuzz.py
+
+faults: $(READY) ## crashes, cut connections, full disks, failover: the long form of tests/faults
+	TRAILS_TEST_FAULTS=full $(BIN)/python -m pytest -q tests/faults
 
 lint: $(READY) ## style and formatting
 	$(BIN)/ruff check .

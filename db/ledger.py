@@ -236,6 +236,11 @@ async def claim_row(
     return _first(await _trail_rows(source, tenant_id, _TRAIL["claim_row"], *places))
 
 
+async def newest_snapshot(source: Pool | Connection, tenant_id: UUID, log_uuid: UUID) -> TrailRow | None:
+    """The snapshot with the highest ``seq``, if the chain has one."""
+    return _first(await _trail_rows(source, tenant_id, _TRAIL["newest_snapshot"], tenant_id, log_uuid))
+
+
 async def scar_rows(
     source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, upto_seq: int
 ) -> list[TrailRow]:

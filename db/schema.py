@@ -44,7 +44,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -234,6 +234,7 @@ agent_audit_trails = Table(
         postgresql_where=text("kind = 'action_claimed'"),
     ),
     Index("trail_scars", "tenant_id", "log_uuid", "seq", postgresql_where=text("kind = 'scar'")),
+    Index("trail_snapshots", "tenant_id", "log_uuid", "seq", postgresql_where=text("kind = 'snapshot'")),
 )
 """The trail: one row a record, append-only, kept honest by CHECKs and triggers."""
 

@@ -1,0 +1,1 @@
+DROP INDEX trails.trail_snapshots;
