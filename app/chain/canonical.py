@@ -105,7 +105,7 @@ def read_canonical(text: str, *, max_depth: int, max_string: int) -> tuple[JsonV
     except UnicodeEncodeError:
         raise InvalidJsonError("a lone surrogate in the text") from None
     found = quick_as_it_stands(raw, _ENCODER, max_depth, max_string)
-    if found is not None and found.plain_numbers:
+    if found is not None:
         return found.value, True
     parsed = parse(raw, max_depth=max_depth, max_string=max_string)
     return parsed.value, canonical_parsed(parsed) == text

@@ -27,6 +27,8 @@ _P = 2**255 - 19
 """The field's prime."""
 _L = 2**252 + 27742317777372353535851937790883648493
 """The order of the base point: a signature's S is below it, or it could be altered (S + L)."""
+_L_TOP = _L >> 248
+"""The first byte of L: an S whose first byte is less is below L without further look."""
 _D = -121665 * pow(121666, -1, _P) % _P
 _SIGN_BIT = 1 << 255
 _ORDER_8_Y = 2707385501144840649318225287225658788936804267575313519463743609750303402022
@@ -71,10 +73,13 @@ class PublicKey:
         Raises:
             SignatureError: it is not, or not in its one canonical form.
         """
-        if not is_hex(signature_hex, SIGNATURE_LENGTH):
+        try:
+            signature = bytes.fromhex(signature_hex)
+        except ValueError:
+            signature = b""
+        if len(signature_hex) != SIGNATURE_LENGTH or signature.hex() != signature_hex:
             raise SignatureError("a signature is 128 lowercase hex digits")
-        signature = bytes.fromhex(signature_hex)
-        if int.from_bytes(signature[_KEY_BYTES:], "little") >= _L:
+        if signature[-1] >= _L_TOP and int.from_bytes(signature[_KEY_BYTES:], "little") >= _L:
             raise SignatureError("the signature is not canonical (S is not below the group order)")
         try:
             crypto_sign_open(signature + bytes.fromhex(hash_hex), self._raw)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from functools import lru_cache
 
 import msgspec
 
@@ -69,6 +70,7 @@ _SIGNATURE_TO = _SIGNATURE_AT + SIGNATURE_LENGTH
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  UTC by definition; naive arithmetic is the faster
 _MICROSECOND = dt.timedelta(microseconds=1)
 _TIMESTAMP_LENGTH = len("2026-09-30T08:27:35.423031Z")
+_SECOND_LENGTH = len("2026-09-30T08:27:35")
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -169,15 +171,23 @@ def parse_timestamp(text: str) -> int:
     Raises:
         FormatError: any other form, or a time that does not exist (a leap second, 24:00).
     """
-    if len(text) == _TIMESTAMP_LENGTH and text[-1] == "Z":
-        try:
-            moment = dt.datetime.fromisoformat(text[:-1])
-        except ValueError:
-            moment = None
-        # The way back settles what interpreters disagree on (24:00, a comma, other digits).
-        if moment is not None and moment.isoformat(timespec="microseconds") == text[:-1]:
-            return (moment - _EPOCH) // _MICROSECOND
+    fraction = text[_SECOND_LENGTH + 1 : -1]
+    if len(text) == _TIMESTAMP_LENGTH and fraction.isdecimal() and fraction.isascii() and text[-1] == "Z":
+        second = _second(text[: _SECOND_LENGTH + 1])
+        if second is not None:
+            return second + int(fraction)
     raise FormatError("timestamp is not RFC 3339 in UTC with six decimals and Z")
+
+
+@lru_cache(maxsize=256)  # records one after the other are mostly of one second
+def _second(text: str) -> int | None:
+    """Microseconds since the epoch of ``2026-09-30T08:27:35.``; None for any other form."""
+    try:
+        moment = dt.datetime.fromisoformat(text[:-1])
+    except ValueError:
+        return None
+    # The way back settles what interpreters disagree on (24:00, a comma, other digits).
+    return (moment - _EPOCH) // _MICROSECOND if moment.isoformat() + "." == text else None
 
 
 def is_hex(text: str, length: int) -> bool:

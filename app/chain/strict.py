@@ -231,14 +231,34 @@ def _unescaped(raw: bytes) -> bytes:
 def quick_as_it_stands(
     raw: bytes, encoder: msgspec.json.Encoder, max_depth: int, max_string: int
 ) -> Parsed | None:
-    """The document when ``encoder`` writes it just so and it keeps every limit; None if in doubt."""
+    """The document when ``encoder`` writes it just so, its numbers are plain and it keeps every limit.
+
+    None if in doubt.
+    """
+    if _may_hide(raw):
+        return None
     try:
-        decoded = _decoded(raw)
-        if decoded is None or encoder.encode(decoded.value) != raw:
+        value = _PLAIN_DECODER.decode(raw)
+        if encoder.encode(value) != raw:
             return None
     except (ValueError, RecursionError):
         return None
-    return decoded if _within(raw, decoded.value, max_depth, max_string) else None
+    return Parsed(value, plain_numbers=True) if _within(raw, value, max_depth, max_string) else None
+
+
+def _plain_float(written: str) -> float:
+    """As ``_Floats.read_respelt``, for who has no use for other spellings; needs no object a document."""
+    if "e" in written or written.endswith(".0"):
+        raise ValueError(written)
+    return float(written)
+
+
+_PLAIN_DECODER = msgspec.json.Decoder(float_hook=_plain_float)
+
+
+def _may_hide(raw: bytes) -> bool:
+    """Whether there may be what a re-encoding would not show: U+0000 or an integer that is too long."""
+    return _DIGIT_RUN in raw[::_DIGIT_STRIDE].translate(_DIGITS) or (b"\\" in raw and b"\\u0000" in raw)
 
 
 def _decoded(raw: bytes) -> Parsed | None:
@@ -249,7 +269,7 @@ def _decoded(raw: bytes) -> Parsed | None:
     Raises:
         ValueError, RecursionError: as msgspec does.
     """
-    if _DIGIT_RUN in raw[::_DIGIT_STRIDE].translate(_DIGITS) or (b"\\" in raw and b"\\u0000" in raw):
+    if _may_hide(raw):
         return None
     floats = _Floats()
     value = msgspec.json.Decoder(float_hook=floats.read_respelt).decode(raw)

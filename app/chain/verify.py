@@ -123,13 +123,12 @@ class Verifier:
         _check_content(fields, signed)
         key = self._check_signature(fields, signed)
         following = _named_key(fields) if fields.kind == KEY_ROTATED else key
-        record = _proven(fields, signed)
         if fields.seq == 0:
             self.genesis_key, self.genesis = key, fields.payload
         self.key = following
         self._doubted = None
-        self._advance(record.head)
-        return record
+        self._advance(Head(fields.seq, signed.hash, fields.timestamp_us))
+        return _proven(fields, signed)
 
     def resync(self, signed: SignedRecord) -> None:
         """Goes on behind a record that ``step`` refused, so that later ones are not blamed for it.
@@ -289,7 +288,8 @@ class ChainAudit:
         self._unknown_kinds += record.kind not in KNOWN_KINDS
         if self._pins and signed_by is not None:
             self._watch_pins(record, signed_by)
-        self._compare(record)
+        if self._checkpoints:
+            self._compare(record)
         return record
 
     def add_unreadable(self, error: ChainError) -> None:
@@ -386,7 +386,7 @@ class ChainAudit:
         return None
 
     def _compare(self, record: VerifiedRecord) -> None:
-        """Holds a verified record against the checkpoint of its seq, if there is one."""
+        """Holds a verified record against the checkpoint of its seq, if that is one of them."""
         expected = self._checkpoints.pop(record.seq, None)
         if expected is None:
             return
@@ -426,7 +426,7 @@ def _read(text: str) -> Fields:
 
 
 def _fields(value: JsonValue) -> Fields:
-    if type(value) is not dict or value.keys() != _FIELDS:
+    if type(value) is not dict or len(value) != len(_FIELDS) or not _FIELDS.issubset(value):
         raise FormatError("a record has exactly the fields actor, kind, payload, prev_hash, seq, timestamp")
     seq, actor, kind = value["seq"], value["actor"], value["kind"]
     payload, prev_hash, timestamp = value["payload"], value["prev_hash"], value["timestamp"]
