@@ -129,13 +129,20 @@ async def head(source: Pool | Connection, tenant_id: UUID, log_uuid: UUID) -> tu
 
 
 async def records(
-    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, *, after: int = -1, limit: int = CHUNK
+    source: Pool | Connection,
+    tenant_id: UUID,
+    log_uuid: UUID,
+    *,
+    after: int = -1,
+    limit: int = CHUNK,
+    most_bytes: int | None = None,
 ) -> list[TrailRow]:
-    """Some records with ``seq`` above ``after``, in order: at most ``limit``, and about ``CHUNK_BYTES``.
+    """Some records with ``seq`` above ``after``, in order: at most ``limit``, and about ``most_bytes``.
 
-    There is always the next one, if there is one; the end is reached when there is none.
+    Without ``most_bytes`` it is about ``CHUNK_BYTES``. There is always the next one, if there is one; the end
+    is reached when there is none.
     """
-    arguments = (tenant_id, log_uuid, after, limit, CHUNK_BYTES)
+    arguments = (tenant_id, log_uuid, after, limit, most_bytes or CHUNK_BYTES)
     return await _trail_rows(source, tenant_id, _TRAIL["records"], *arguments)
 
 

@@ -7,9 +7,11 @@ inspection goes on behind it, so that an auditor sees how far the damage reaches
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 import db.ledger
 from app.chain.record import GENESIS
@@ -21,11 +23,11 @@ from app.ledger.rebuild import CHUNK_ROWS
 
 if TYPE_CHECKING:
     from app.chain.keys import PublicKey
-    from app.chain.record import VerifiedRecord
+    from app.chain.record import Head, VerifiedRecord
     from app.chain.report import Report
     from app.chain.strict import JsonObject
     from app.ledger.chain import Chain, ChainId
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keystore import Keystore
     from app.ledger.origins import Origins
     from db.ledger import TrailRow
     from db.pool import Pool
@@ -34,6 +36,8 @@ COMPLETENESS = (
     "complete up to what this database knows; only a head kept elsewhere proves that no tail was cut"
 )
 """What a verdict without an outside head says, since no reading of the table can say more."""
+
+_MOST_BYTES_A_CHAR: Final = 4
 
 
 class ChainInspector:
@@ -74,28 +78,109 @@ class ChainInspector:
             self.push(row)
 
 
-async def inspect_chain(pool: Pool, chain: Chain, keys: TenantKeys, origins: Origins) -> JsonObject:
+class Inspection:
+    """One verification of a whole chain, from genesis to head, in slices: nothing is held between them.
+
+    A slice that fails because the database is away changes nothing and may be asked for again. Writers may go
+    on meanwhile: rows are only ever added behind those that a slice has seen.
+
+    Args:
+        pool: where the table is.
+        chain_id: which chain.
+        keystore: whose keys it may begin with.
+        origins: judges chains that begin with a retired key.
+        known: the last record that this process verified of the chain, asked anew with each slice. A table
+            that was set back and written on verifies on its own; what was verified here before must stand.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        chain_id: ChainId,
+        keystore: Keystore,
+        origins: Origins,
+        known: Callable[[], Head | None],
+    ) -> None:
+        self.id = chain_id
+        self.over = False
+        """Whether the end was reached and all was judged."""
+
+        self._pool = pool
+        self._keystore = keystore
+        self._origins = origins
+        self._known = known
+        self._after = -1
+        self._trusted: PublicKey | None = None
+        self._inspector: ChainInspector | None = None
+
+    async def advance(self, limit: int = CHUNK_ROWS, most_bytes: int | None = None) -> Slice:
+        """Verifies the next records: at most ``limit``, and about ``most_bytes`` of text (UTF-8).
+
+        Raises:
+            UnavailableError: the database is away.
+            KeyMaterialError: a stored key of the tenant does not open.
+            NotFoundError: the tenant has no key at all.
+        """
+        known, most_bytes = self._known(), most_bytes or db.ledger.CHUNK_BYTES
+        tenant_id, log_uuid = self.id.tenant_id, self.id.log_uuid
+        rows = await db.ledger.records(
+            self._pool, tenant_id, log_uuid, after=self._after, limit=limit, most_bytes=most_bytes
+        )
+        inspector = self._inspector = self._inspector or await self._begin(rows, known)
+        if rows:
+            # A long chain must not keep the other requests of this process waiting.
+            await asyncio.to_thread(inspector.push_all, rows)
+            self._after = rows[-1].seq
+        chars = sum(len(row.signed_text) for row in rows)
+        if len(rows) < limit and _MOST_BYTES_A_CHAR * chars < most_bytes:  # nothing but the end cut it short
+            await self._end(inspector, known)
+        return Slice(len(rows), chars)
+
+    @property
+    def report(self) -> Report:
+        """What was found so far."""
+        return (ChainAudit() if self._inspector is None else self._inspector.audit).report()
+
+    async def _begin(self, rows: Sequence[TrailRow], known: Head | None) -> ChainInspector:
+        """The inspector, with the tenant's key that the genesis row names, if there is such a row and key."""
+        if rows and rows[0].seq == 0:
+            keys = await self._keystore.of(self.id.tenant_id)
+            self._trusted = keys.public(rows[0].key_id)
+            if self._trusted is None:  # what is known of the keys may be older than the row
+                self._keystore.forget(self.id.tenant_id)
+                self._trusted = (await self._keystore.of(self.id.tenant_id)).public(rows[0].key_id)
+        return ChainInspector(self.id, self._trusted, {} if known is None else {known.seq: known.hash})
+
+    async def _end(self, inspector: ChainInspector, known: Head | None) -> None:
+        """Judges what only shows when there is no further row."""
+        problem = None
+        if self._trusted is not None:
+            with suppress(TenantQuarantinedError):  # then the chain itself is judged all the same
+                keys = await self._keystore.of(self.id.tenant_id)
+                problem = await self._origins.problem(self.id, self._trusted, keys)
+        head = inspector.audit.report().head
+        if self._trusted is None:
+            inspector.audit.note(SignatureError("no genesis record under a key of this tenant", seq=0))
+        elif problem is not None:
+            inspector.audit.note(SignatureError(problem, seq=0))
+        elif known is not None and (head is None or head.seq < known.seq):
+            inspector.audit.note(OrderError(GONE.format(seq=known.seq), seq=known.seq))
+        self.over = True
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """How much was verified at once: records, and characters of their texts."""
+
+    records: int
+    chars: int
+
+
+async def inspect_chain(pool: Pool, chain: Chain, keystore: Keystore, origins: Origins) -> JsonObject:
     """Verifies one chain from genesis to head; the answer of ``GET …/verify``."""
-    known = chain.head
-    trusted = await _genesis_key(pool, chain, keys)
-    # A table that was set back and written on verifies on its own; what was verified here before must stand.
-    inspector = ChainInspector(chain.id, trusted, {} if known is None else {known.seq: known.hash})
-    chunks = db.ledger.each_chunk(pool, chain.id.tenant_id, chain.id.log_uuid, size=CHUNK_ROWS)
-    async for rows in chunks:
-        # A long chain must not keep the other requests of this process waiting.
-        await asyncio.to_thread(inspector.push_all, rows)
-    report = inspector.audit.report()
-    problem = None
-    if trusted is not None:
-        with suppress(TenantQuarantinedError):  # then the chain itself is judged all the same
-            problem = await origins.problem(chain.id, trusted, keys)
-    if trusted is None:
-        inspector.audit.note(SignatureError("no genesis record under a key of this tenant", seq=0))
-    elif problem is not None:
-        inspector.audit.note(SignatureError(problem, seq=0))
-    elif known is not None and (report.head is None or report.head.seq < known.seq):
-        inspector.audit.note(OrderError(GONE.format(seq=known.seq), seq=known.seq))
-    return verdict_of(inspector.audit.report())
+    inspection = Inspection(pool, chain.id, keystore, origins, lambda: chain.head)
+    while not inspection.over:
+        await inspection.advance()
+    return verdict_of(inspection.report)
 
 
 def verdict_of(report: Report) -> JsonObject:
@@ -115,9 +200,3 @@ def first_failure(verdict: JsonObject) -> str:
     if not isinstance(failure, dict):
         return "the chain does not verify"
     return f"seq {failure['seq']}: {failure['reason']}"
-
-
-async def _genesis_key(pool: Pool, chain: Chain, keys: TenantKeys) -> PublicKey | None:
-    """The tenant's key that the genesis row names; None when there is no such row or key."""
-    first = await db.ledger.row_at(pool, chain.id.tenant_id, chain.id.log_uuid, 0)
-    return None if first is None else keys.public(first.key_id)

@@ -583,10 +583,10 @@ class Ledger:
         verifies again after it was quarantined is released.
         """
         chain = await self._chain(grant)
-        keys = await self._keystore.of(grant.tenant_id)
-        verdict = await inspect_chain(self._pool, chain, keys, self._origins)
+        fault = chain.fault
+        verdict = await inspect_chain(self._pool, chain, self._keystore, self._origins)
         async with chain.exclusively():  # an act that is under way still counts on what was read
-            if verdict["ok"] and chain.fault is not None:
+            if verdict["ok"] and chain.fault is not None and chain.fault is fault:  # not one found meanwhile
                 chain.release()
             if not verdict["ok"] and chain.fault is None:
                 chain.quarantine(first_failure(verdict))
