@@ -1,8 +1,8 @@
 """One HTTP connection: uvicorn's fast parser, with the limits and the answers that it lacks.
 
-What is added: headers and trailers are bounded, a head must arrive in time, an ``Upgrade`` is ignored,
-framing that two readers could understand differently is refused, every refusal is a problem document, and a
-client that has closed its sending side still gets its answer.
+What is added: headers and trailers are bounded, a head must arrive in time and an answer be taken in time, an
+``Upgrade`` is ignored, framing that two readers could understand differently is refused, every refusal is a
+problem document, and a client that has closed its sending side still gets its answer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from app.http.edge import COMMON_HEADERS, LINGER_BYTES, LINGER_SECS
 from app.http.hosts import name_in
 from app.http.peer import NOBODY
 from app.http.problems import MEDIA_TYPE, problem_of
+from app.http.taking import TAKE_SECS, UNTAKEN_BYTES, Taking
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Request line, headers and trailers together; a client that sends more is cut off, not collected."""
@@ -41,6 +42,8 @@ class Connection(HttpToolsProtocol):
     """Serves the requests of one connection."""
 
     head_secs: float = HEAD_SECS
+    take_secs: float = TAKE_SECS
+    untaken_bytes: int = UNTAKEN_BYTES
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  uvicorn's arguments, unchanged
         super().__init__(*args, **kwargs)
@@ -52,6 +55,7 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = 0
         self._unparsed_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self.taking: Taking | None = None
         self._ended = False
         self._refusal: bytes | None = None
         self._refusal_sent = False
@@ -63,12 +67,30 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """A client is there; from now on it owes us a request."""
         super().connection_made(transport)
+        peer = self.client[0] if self.client else NOBODY
+        self.taking = Taking(transport, self.loop, peer=peer, secs=self.take_secs, most=self.untaken_bytes)
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._unwatch_head()
+        self._taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not take what it is sent as fast as it is made."""
+        super().pause_writing()
+        self._watch_taking()
+
+    def resume_writing(self) -> None:
+        """It has taken nearly all of it."""
+        super().resume_writing()
+        self._taken()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing came after the last answer; what is left of it is still sent."""
+        self._watch_taking()
+        super().timeout_keep_alive_handler()
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes of the connection."""
@@ -150,6 +172,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """An answer is out; the refusal of what came after it may follow."""
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch_taking()
         if self._refusal is not None and self._idle:
             self._send_refusal()
 
@@ -242,6 +266,15 @@ class Connection(HttpToolsProtocol):
             self._refuse(f"the request's head did not arrive within {self.head_secs:g} seconds")
         elif self._idle:
             self.transport.close()
+
+    def _watch_taking(self) -> None:
+        if self.taking is not None and self.taking.untaken:
+            everybody = (each.taking for each in self.connections if isinstance(each, Connection))
+            self.taking.begin(taking for taking in everybody if taking is not None)
+
+    def _taken(self) -> None:
+        if self.taking is not None:
+            self.taking.end()
 
     # --- refusing -----------------------------------------------------------------------------------
 
