@@ -69,6 +69,7 @@ async def check_start(connection: Connection, *, as_administrator: bool = False)
             "the database is not as the migrations made it: "
             + "; ".join(str(finding) for finding in findings[:_SHOWN])
             + (f"; and {len(findings) - _SHOWN} more, see trails verify" if len(findings) > _SHOWN else "")
+            + (_AFTER_RESTORE if all(finding.problem == _FIRES["O"] for finding in findings) else "")
         )
 
 
@@ -169,6 +170,9 @@ _FIRES: Final = {
     "R": "is switched off in ordinary sessions",
 }
 """What ``pg_trigger.tgenabled`` means for a trigger that must always fire."""
+
+_AFTER_RESTORE: Final = "; pg_restore --disable-triggers leaves them so: trails migrate --enable-triggers"
+"""What to do when nothing else is the matter."""
 
 _LISTS: Final = frozenset({"relation", "function", "role"})
 """Kinds whose definition is a list of properties, always the same ones."""

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,6 +49,13 @@ _MADE_HERE: Final = "trails.made_app_role"
 
 _SCRAM_ITERATIONS: Final = 4096
 
+_NOT_ALWAYS: Final = """
+SELECT quote_ident(c.relname), quote_ident(t.tgname)
+  FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_class AS c ON c.oid = t.tgrelid
+ WHERE c.relnamespace = 'trails'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A'
+ ORDER BY 1, 2
+"""
+
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
 
 _LOCK_NOT_AVAILABLE: Final = "55P03"
@@ -71,14 +78,52 @@ def bootstrap(admin_url: str, *, app_password: str, reset_password: bool = False
             process migrates for too long.
     """
     with _reported():
-        for attempt in range(1, _RETRIES + 1):
-            try:
-                _prepare(admin_url, app_password, reset_password=reset_password)
-                break
-            except DBAPIError as error:
-                if sqlstate(error) not in _CONCURRENT_CATALOG_CHANGE or attempt == _RETRIES:
-                    raise
+        _repeated(lambda: _bootstrap(admin_url, app_password, reset_password=reset_password))
     migrate(admin_url)
+
+
+def make_roles(admin_url: str, *, app_password: str) -> None:
+    """Makes the roles of the cluster as far as they are missing, and nothing else: a dump names them.
+
+    Raises:
+        StartupError: the server cannot be reached or refuses.
+    """
+    with _reported():
+        _repeated(lambda: _bootstrap(admin_url, app_password, database=False))
+
+
+def prepare(admin_url: str) -> None:
+    """Says again what belongs to the database itself, and hands our objects to their owner.
+
+    After a restore both are what the dump and who restored it left: see ``bootstrap/database.sql``.
+
+    Raises:
+        StartupError: the server cannot be reached or refuses.
+    """
+
+    def once() -> None:
+        with connected(admin_url) as connection, connection.begin():
+            _await_others(connection)
+            prepare_database(connection)
+
+    with _reported():
+        _repeated(once)
+
+
+def enable_triggers(admin_url: str) -> list[str]:
+    """Lets all triggers of our tables fire always again; returns those that did not, as ``table.trigger``.
+
+    ``pg_restore --disable-triggers`` switches them off and on again, and they are not what they were then.
+
+    Raises:
+        StartupError: the server cannot be reached or refuses.
+    """
+    with _reported(), connected(admin_url) as connection, connection.begin():
+        enter_migration(connection)
+        found = connection.exec_driver_sql(_NOT_ALWAYS).all()
+        for table, trigger in found:
+            connection.exec_driver_sql(f"ALTER TABLE {SCHEMA}.{table} ENABLE ALWAYS TRIGGER {trigger}")
+    return [f"{table}.{trigger}" for table, trigger in found]
 
 
 def migrate(admin_url: str, revision: str = "head") -> None:
@@ -245,18 +290,36 @@ def refuse_other_encodings(found: str) -> None:
         )
 
 
-def _prepare(admin_url: str, app_password: str, *, reset_password: bool) -> None:
-    """Roles, schema and what a database does not inherit from its template, in one transaction."""
+def _repeated(change: Callable[[], None]) -> None:
+    """Changes shared catalogs, once more when another database of the cluster did so at the same moment."""
+    for attempt in range(1, _RETRIES + 1):
+        try:
+            return change()
+        except DBAPIError as error:
+            if sqlstate(error) not in _CONCURRENT_CATALOG_CHANGE or attempt == _RETRIES:
+                raise
+    return None
+
+
+def _bootstrap(
+    admin_url: str, app_password: str, *, reset_password: bool = False, database: bool = True
+) -> None:
+    """Roles, and (unless told otherwise) what a database does not inherit from its template, at once."""
     verifier = scram_verifier(app_password)
     with connected(admin_url) as connection, connection.begin():
         refuse_other_encodings(encoding(connection))
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_MILLISECONDS}")
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+        _await_others(connection)
         run_script(connection, _BOOTSTRAP / "roles.sql")
         made = connection.exec_driver_sql(f"SELECT current_setting('{_MADE_HERE}', true)").scalar()
         if reset_password or made == "yes":
             connection.exec_driver_sql(f"ALTER ROLE {APP_ROLE} PASSWORD '{verifier}'")
-        prepare_database(connection)
+        if database:
+            prepare_database(connection)
+
+
+def _await_others(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_MILLISECONDS}")
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
 
 
 def prepare_database(connection: Connection) -> None:

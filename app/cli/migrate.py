@@ -10,7 +10,8 @@ import click
 from app.cli.database import database_url
 from app.cli.exits import CommandError
 from app.cli.prepare import app_password, login, quiet_alembic, require_utf8
-from app.settings import Settings, load_secrets
+from app.opening import Login
+from app.settings import Secrets, Settings, load_secrets, master_key_at_hand
 from db import migrate
 from db.schema import APP_ROLE, REVISION
 
@@ -24,14 +25,25 @@ When the service's role trails_app is made here, it gets a password derived from
 trails run logs in; one that is there already keeps its own. For trails serve with a password of your own:
 ALTER ROLE trails_app PASSWORD '…'.
 
+After a restore it says again what no dump carries: who may enter the database, its settings, and that
+trails_owner owns what is ours.
+
 \b
-Example:
+Examples:
   TRAILS_DATABASE_URL=postgresql://admin:…@db.example/trails trails migrate
+  trails migrate --roles              before pg_restore on a server that has not our roles
+  trails migrate --enable-triggers    after pg_restore --data-only --disable-triggers
 """
+
+_KEPT: Final = f"The role {APP_ROLE} was there before; its password is unchanged."
 
 
 @click.command("migrate", help=_HELP, short_help="Bring a database to the newest schema.")
-def command() -> None:  # noqa: D103  click shows _HELP
+@click.option("--roles", is_flag=True, help="Only make the roles of the cluster, which a dump names.")
+@click.option(
+    "--enable-triggers", is_flag=True, help="Switch on the triggers that a data-only restore left off."
+)
+def command(*, roles: bool, enable_triggers: bool) -> None:  # noqa: D103  click shows _HELP
     settings = Settings.from_env(os.environ)
     url = database_url(settings)
     found = login(url, settings)
@@ -43,10 +55,29 @@ def command() -> None:  # noqa: D103  click shows _HELP
         )
     require_utf8(found)
     quiet_alembic()
+    if roles:
+        _make_roles(url, settings, found)
+        return
     if found.prepared:
+        migrate.prepare(url)
         migrate.migrate(url)
     else:
         migrate.bootstrap(url, app_password=app_password(load_secrets(settings)))
     click.echo(f"The database is at revision {REVISION}.")
     if found.served and not found.prepared:
-        click.echo(f"The role {APP_ROLE} was there before; its password is unchanged.")
+        click.echo(_KEPT)
+    if enable_triggers:
+        for trigger in migrate.enable_triggers(url):
+            click.echo(f"Fires always again: {trigger}")
+
+
+def _make_roles(url: str, settings: Settings, found: Login) -> None:
+    """The roles alone. The password comes from the master key of the backup; a new key would open nothing."""
+    key = master_key_at_hand(settings)
+    if key is None:
+        raise CommandError(
+            "no master key: bring that of the backup first (TRAILS_MASTER_KEY, or keys/master.key of "
+            "TRAILS_DATA_DIR); no other opens what is restored"
+        )
+    migrate.make_roles(url, app_password=app_password(Secrets("", key)))
+    click.echo(_KEPT if found.served else "The roles are there.")

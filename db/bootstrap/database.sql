@@ -1,6 +1,26 @@
 -- What belongs to the database itself. Neither CREATE DATABASE … TEMPLATE nor a dump (without --create)
 -- carries it, so that it is said again at every bootstrap.
 CREATE SCHEMA IF NOT EXISTS trails AUTHORIZATION trails_owner;
+-- A dump that was restored without its owners (pg_restore --no-owner) belongs to whoever restored it.
+DO $$
+DECLARE
+    owner oid := 'trails_owner'::pg_catalog.regrole;
+    given text;
+BEGIN
+    FOR given IN
+        SELECT 'SCHEMA trails' FROM pg_catalog.pg_namespace WHERE nspname = 'trails' AND nspowner <> owner
+        UNION ALL
+        SELECT format('TABLE trails.%I', relname) FROM pg_catalog.pg_class
+         WHERE relnamespace = 'trails'::pg_catalog.regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')
+           AND relowner <> owner
+        UNION ALL
+        SELECT format('ROUTINE %s', oid::pg_catalog.regprocedure) FROM pg_catalog.pg_proc
+         WHERE pronamespace = 'trails'::pg_catalog.regnamespace AND proowner <> owner
+    LOOP
+        EXECUTE format('ALTER %s OWNER TO trails_owner', given);
+    END LOOP;
+END
+$$;
 REVOKE ALL ON SCHEMA trails FROM PUBLIC;
 GRANT USAGE ON SCHEMA trails TO trails_app, trails_auditor;
 DO $$
