@@ -288,7 +288,7 @@ class ChainError(TrailsError):
     """A record or chain that does not verify.
 
     ``seq`` is the first bad position (None when the record does not even say one), ``fault`` the class of
-    the failure: format, order, fork, link, content, signature, mirror or kind.
+    the failure: format, order, fork, link, content, signature, mirror, fold or kind.
     """
 
     code = "quarantined"
@@ -340,6 +340,12 @@ class MirrorError(ChainError):
     """A column of the row says something else than the signed text."""
 
     fault = "mirror"
+
+
+class FoldError(ChainError):
+    """A snapshot says something else than the records before it come to."""
+
+    fault = "fold"
 
 
 class UnknownKindError(ChainError):

@@ -209,7 +209,12 @@ async def open_ledger(pool: Pool, settings: Settings, secrets: Secrets) -> Ledge
         UnavailableError: the database is away.
     """
     try:
-        return await Ledger.open(pool, master_key=secrets.master_key, chains=settings.chain_cache)
+        return await Ledger.open(
+            pool,
+            master_key=secrets.master_key,
+            chains=settings.chain_cache,
+            snapshot_every=settings.snapshot_every,
+        )
     except KeyMaterialError as error:
         rows: Iterable[SigningKeyRow] = await db.ledger.signing_keys(pool, DEFAULT_TENANT_ID)
         if any(_opens(row, secrets) for row in rows):

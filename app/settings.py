@@ -219,6 +219,13 @@ SETTINGS: tuple[Setting, ...] = (
         "Agents whose state one process keeps in memory, about 5 kB each.",
         _integer(1, 10_000_000),
     ),
+    Setting(
+        "TRAILS_SNAPSHOT_EVERY",
+        "snapshot_every",
+        "200",
+        "Records between two snapshots, from which a long chain is opened; 0: chains are read whole.",
+        _integer(0, 1_000_000),
+    ),
     Setting("TRAILS_WORKERS", "workers", "1", "Server processes.", _integer(1, 64)),
     Setting(
         "TRAILS_RATE_PER_KEY",
@@ -289,6 +296,7 @@ class Settings(msgspec.Struct, frozen=True):
     pooler: str = "none"
     command_timeout_secs: float = 5.0
     chain_cache: int = 20_000
+    snapshot_every: int = 200
     workers: int = 1
     rate_per_key: int = 0
     failures_per_peer: int = 10

@@ -243,9 +243,12 @@ async def claim_row(
     return _first(await _trail_rows(source, tenant_id, _TRAIL["claim_row"], *places))
 
 
-async def newest_snapshot(source: Pool | Connection, tenant_id: UUID, log_uuid: UUID) -> TrailRow | None:
-    """The snapshot with the highest ``seq``, if the chain has one."""
-    return _first(await _trail_rows(source, tenant_id, _TRAIL["newest_snapshot"], tenant_id, log_uuid))
+async def newest_snapshot(
+    source: Pool | Connection, tenant_id: UUID, log_uuid: UUID, *, upto: int
+) -> TrailRow | None:
+    """The snapshot with the highest ``seq`` up to ``upto``, if the chain has one."""
+    statement = _TRAIL["newest_snapshot"]
+    return _first(await _trail_rows(source, tenant_id, statement, tenant_id, log_uuid, upto))
 
 
 async def scar_rows(

@@ -27,10 +27,14 @@ GENESIS = "genesis"
 KEY_ROTATED = "key_rotated"
 """Kind of a record signed by the old key that names the new one."""
 
+SNAPSHOT = "snapshot"
+"""Kind of a record that holds what all records before it come to, so that a reader may begin behind it."""
+
 KNOWN_KINDS = frozenset(
     {
         GENESIS,
         KEY_ROTATED,
+        SNAPSHOT,
         "policy",
         "action_requested",
         "approval_required",

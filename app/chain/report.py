@@ -17,7 +17,7 @@ class Fault(msgspec.Struct, frozen=True):
     """A run of records, one after the other, that fail for the same class of reason.
 
     ``seq`` is the first bad position in the chain (None when the record does not even say one), ``line``
-    the first bad line (from 1), ``fault`` the class (format, order, fork, link, content, signature),
+    the first bad line (from 1), ``fault`` the class (see ``ChainError``),
     ``reason`` a sentence on the first of them, ``records`` how many there are.
     """
 

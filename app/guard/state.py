@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.chain.canonical import canonical
-from app.chain.record import GENESIS, KEY_ROTATED, ZERO_HASH, Head, VerifiedRecord
+from app.chain.record import GENESIS, KEY_ROTATED, SNAPSHOT, ZERO_HASH, Head, VerifiedRecord
 from app.chain.strict import JsonObject, JsonValue
 from app.errors import FormatError, InvalidPolicyError, LinkError, OrderError, UnknownKindError
 from app.guard.action import Action, fold_action, sealed_input
@@ -178,7 +178,7 @@ EMPTY = GuardState()
 
 
 def evolve(state: GuardState, record: VerifiedRecord) -> GuardState:
-    """The state after one more record.
+    """The state after one more record. A snapshot changes nothing; ``app.guard.snapshot`` compares it.
 
     Raises:
         OrderError: ``seq`` is not the next one.
@@ -406,6 +406,7 @@ def _terminated(state: GuardState, record: VerifiedRecord) -> GuardState:
 _STEPS: dict[str, Callable[[GuardState, VerifiedRecord], GuardState]] = {
     GENESIS: _moved,
     KEY_ROTATED: _moved,
+    SNAPSHOT: _moved,
     TRACE: _moved,
     EVENT: _moved,
     ADMIN: _moved,

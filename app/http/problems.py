@@ -80,6 +80,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.ContentError: _QUARANTINED,
     errors.SignatureError: _QUARANTINED,
     errors.MirrorError: _QUARANTINED,
+    errors.FoldError: _QUARANTINED,
     errors.UnknownKindError: _QUARANTINED,
     # Nothing is allowed while a key cannot be used (case G27); which key and why is for the log only.
     errors.KeyMaterialError: Row(

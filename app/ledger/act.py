@@ -32,6 +32,7 @@ from app.ledger.mirror import row_of
 from app.ledger.rebuild import catch_up, confirm_head
 from app.ledger.replay import Done, recall
 from app.ledger.sealing import sealed
+from app.ledger.snapshots import MAX_CHARS as MAX_SNAPSHOT_CHARS
 from db.errors import DuplicateKeyError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from app.ledger.keystore import Keystore, TenantKeys
     from app.ledger.origins import Origins
     from app.ledger.signers import SourceSigner
+    from app.ledger.snapshots import Snapshots
     from app.ledger.standings import Standings
     from db.pool import Pool
 
@@ -70,9 +72,11 @@ class Actor:
         clock: Clock,
         *,
         origins: Origins,
+        snapshots: Snapshots,
         meter: Meter | None = None,
     ) -> None:
         self._origins = origins
+        self._snapshots = snapshots
         self._meter = meter or Meter()
         self._pool = pool
         self._committer = committer
@@ -113,15 +117,17 @@ class Actor:
                 except _REFUSALS:
                     if await catch_up(self._pool, chain, keys):
                         continue
-                    if mark is not None and (before := await recall(self._pool, chain, keys, mark)):
+                    if mark is not None and (
+                        before := await recall(self._pool, chain, keys, mark, self._snapshots)
+                    ):
                         return before
                     raise
         raise outrun()
 
     async def ready(self, chain: Chain, keys: TenantKeys) -> None:
-        """Makes sure that the chain was verified to its end once, and that the newest key signs from now on.
+        """Makes sure that the chain was verified once, and that the newest key signs from now on.
 
-        The caller has it exclusively.
+        The caller has it exclusively. A snapshot that is due is appended first.
 
         Raises:
             QuarantinedError: the chain does not verify, now or since before.
@@ -131,6 +137,9 @@ class Actor:
             await self._open(chain, keys)
         if keys.is_retired(chain.key_in_force):
             await self._renew_key(chain, keys)
+        draft = self._snapshots.due(chain, keys)
+        if draft is not None:
+            await self._take_snapshot(chain, keys, draft)
 
     async def signing_key(self, chain: Chain, keys: TenantKeys) -> SigningKey | SourceSigner:
         """The key that signs the chain's next record; one that is new to this process is asked for.
@@ -181,8 +190,9 @@ class Actor:
         A chain stays unopened until that is on disk: an agent that should be dead is allowed nothing because
         the database was away for a moment.
         """
+        at_snapshot = await self._snapshots.begin(chain, keys)
         await catch_up(self._pool, chain, keys)
-        if chain.genesis_key is not None:
+        if chain.genesis_key is not None and not at_snapshot:  # else asked before the snapshot was written
             problem = await self._origins.problem(chain.id, chain.genesis_key, keys)
             if problem is not None:
                 raise chain.quarantine(problem)
@@ -218,6 +228,20 @@ class Actor:
                 return
         raise outrun()
 
+    async def _take_snapshot(self, chain: Chain, keys: TenantKeys, draft: Draft) -> None:
+        """Appends a snapshot, in a commit of its own; one that others overtook is left for the next time."""
+        key = await self.signing_key(chain, keys)
+        [record] = await sealed([draft], chain.head, self._clock(), key)
+        if len(record.text) > MAX_SNAPSHOT_CHARS:
+            chain.postpone_snapshot(len(record.text))
+            return
+        try:
+            await self._committer.append([row_of(chain.id, record, key.public.key_id)])
+        except StaleChainError:
+            await self.read_on(chain, keys, 0)
+        else:
+            chain.advance(record, key.public)
+
     async def _attempt(self, chain: Chain, keys: TenantKeys, decide: Decide, mark: Stamp | None) -> Done:
         now_us = self._clock()
         act = await decide(chain.state, now_us)
@@ -239,10 +263,14 @@ class Actor:
 
     async def _recall(self, chain: Chain, keys: TenantKeys, mark: Stamp | None) -> Done:
         await catch_up(self._pool, chain, keys)
-        before = None if mark is None else await recall(self._pool, chain, keys, mark)
+        before = await self._before(chain, keys, mark)
         if before is None:
             raise UnavailableError("the first answer to this Idempotency-Key is not readable yet; try again")
         return before
+
+    async def _before(self, chain: Chain, keys: TenantKeys, mark: Stamp | None) -> Done | None:
+        """What the act came to that carried ``mark``, if there was one."""
+        return None if mark is None else await recall(self._pool, chain, keys, mark, self._snapshots)
 
 
 def outrun() -> UnavailableError:

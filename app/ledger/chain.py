@@ -13,53 +13,37 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-import msgspec
-
 import db.ledger
 from app.chain.verify import Verifier
 from app.errors import KeyMaterialError, NotFoundError, QuarantinedError, UnavailableError
-from app.guard.state import EMPTY, GuardState, evolve
-from app.ledger.administration_state import NO_STANDING, TenantStanding, stand
-from app.principal import ADMINISTRATION
+from app.ledger.fold import ChainId, Fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from app.chain.keys import PublicKey
-    from app.chain.record import Head, VerifiedRecord
+    from app.chain.record import Head
     from db.pool import Pool
 
+
+__all__ = ["LOCK_SECS", "Chain", "ChainId", "Chains"]
 
 LOCK_SECS = 5.0
 """How long a request waits for those before it on the same agent before the answer is 503."""
 
 
-class ChainId(msgspec.Struct, frozen=True):
-    """The registry's row of a chain."""
-
-    tenant_id: UUID
-    agent_id: str
-    log_uuid: UUID
-    guarded: bool
-
-
-class Chain:
-    """A chain's verified state: it changes through ``advance``, ``quarantine`` and ``release``.
+class Chain(Fold):
+    """A chain's verified state: the fold, which changes through ``quarantine`` and ``release``, too.
 
     ``opened`` is set by the act flow when the chain is read to its end and no termination is missing; before
-    that nothing is decided on it. ``standing`` is what an administration chain says of its tenant; that of an
-    agent's chain stays empty.
+    that nothing is decided on it.
     """
 
-    __slots__ = ("_fault", "genesis_key", "id", "key", "lock", "opened", "standing", "state")
+    __slots__ = ("_fault", "lock", "opened")
 
     def __init__(self, chain_id: ChainId) -> None:
-        self.id = chain_id
+        super().__init__(chain_id)
         self.lock = asyncio.Lock()
-        self.state: GuardState = EMPTY
-        self.standing: TenantStanding = NO_STANDING
-        self.key: PublicKey | None = None
-        self.genesis_key: PublicKey | None = None
         self.opened = False
         self._fault: str | None = None
 
@@ -101,15 +85,6 @@ class Chain:
         """Why the chain is quarantined; None while it is active."""
         return self._fault
 
-    def advance(self, record: VerifiedRecord, verifier_key: PublicKey) -> None:
-        """Folds the next verified record; ``verifier_key`` is the key in force after it."""
-        standing = stand(self.standing, record) if self.id.agent_id == ADMINISTRATION else NO_STANDING
-        self.state = evolve(self.state, record)
-        self.standing = standing
-        self.key = verifier_key
-        if self.genesis_key is None:
-            self.genesis_key = verifier_key
-
     def verifier(self, trusted: PublicKey | None = None) -> Verifier:
         """A verifier that goes on where this chain stands."""
         if self.head is None or self.key is None:
@@ -123,8 +98,8 @@ class Chain:
 
     def release(self) -> None:
         """Forgets all that was read, so that the chain is verified from its genesis again."""
-        self.state, self.key, self.genesis_key, self._fault = EMPTY, None, None, None
-        self.standing = NO_STANDING
+        self.forget()
+        self._fault = None
         self.opened = False
 
     def require_sound(self) -> None:

@@ -16,7 +16,8 @@ import msgspec
 import db.ledger
 from app.chain.record import GENESIS
 from app.chain.verify import ChainAudit
-from app.errors import MirrorError, OrderError, SignatureError, TenantQuarantinedError
+from app.errors import ChainError, OrderError, SignatureError, TenantQuarantinedError
+from app.ledger.fold import SnapshotCheck
 from app.ledger.mirror import check_mirror
 from app.ledger.read import GONE, signed_of
 from app.ledger.rebuild import CHUNK_ROWS
@@ -52,6 +53,7 @@ class ChainInspector:
         pins: Iterable[PublicKey] = (),
     ) -> None:
         self._id = chain_id
+        self._snapshots = SnapshotCheck(chain_id)
         self.audit = ChainAudit(trusted, checkpoints, pins=pins)
 
     def push(self, row: TrailRow) -> VerifiedRecord | None:
@@ -67,7 +69,9 @@ class ChainInspector:
         try:
             if signed_by is not None:
                 check_mirror(self._id, row, record, signed_by)
-        except MirrorError as error:
+            if self.audit.key is not None:
+                self._snapshots.push(record, self.audit.key)
+        except ChainError as error:
             self.audit.doubt(error)
             return None
         return record

@@ -51,6 +51,7 @@ from app.ledger.read import action_of, log_page, pending_of, status_of
 from app.ledger.redacting import Redacting, noted
 from app.ledger.replay import Done, recall
 from app.ledger.sessions import Sessions
+from app.ledger.snapshots import EVERY, Snapshots
 from app.ledger.standings import Standings
 from app.principal import ADMINISTRATION
 from db.schema import DEFAULT_TENANT_ID
@@ -87,7 +88,13 @@ class Ledger:
     """All chains of all tenants behind one database pool. Any number of processes may run one each."""
 
     def __init__(
-        self, pool: Pool, master_key: bytes, *, clock: Clock = system_clock, chains: int = CHAIN_CAPACITY
+        self,
+        pool: Pool,
+        master_key: bytes,
+        *,
+        clock: Clock = system_clock,
+        chains: int = CHAIN_CAPACITY,
+        snapshot_every: int = EVERY,
     ) -> None:
         self._pool = pool
         self._clock = clock
@@ -95,7 +102,8 @@ class Ledger:
         self.meter = Meter()
         self._committer = Committer(pool, meter=self.meter)
         self._chains = Chains(pool, capacity=chains)
-        self._standings = Standings(pool, self._chains, self._keystore)
+        self._snapshots = Snapshots(pool, every=snapshot_every)
+        self._standings = Standings(pool, self._chains, self._keystore, snapshots=self._snapshots)
         self._origins = Origins(pool, self._chains)
         self._redacting = Redacting(self._standings, master_key)
         self._actor = Actor(
@@ -105,6 +113,7 @@ class Ledger:
             self._standings,
             clock,
             origins=self._origins,
+            snapshots=self._snapshots,
             meter=self.meter,
         )
         mint = Mint(master_key)
@@ -128,7 +137,13 @@ class Ledger:
 
     @classmethod
     async def open(
-        cls, pool: Pool, *, master_key: bytes, clock: Clock = system_clock, chains: int = CHAIN_CAPACITY
+        cls,
+        pool: Pool,
+        *,
+        master_key: bytes,
+        clock: Clock = system_clock,
+        chains: int = CHAIN_CAPACITY,
+        snapshot_every: int = EVERY,
     ) -> Self:
         """Opens the ledger, and makes the default tenant with its signing key when there is none.
 
@@ -136,7 +151,7 @@ class Ledger:
             KeyMaterialError: the stored keys do not open under ``master_key``.
             UnavailableError: the database is away.
         """
-        ledger = cls(pool, master_key, clock=clock, chains=chains)
+        ledger = cls(pool, master_key, clock=clock, chains=chains, snapshot_every=snapshot_every)
         await ledger.create_tenant(DEFAULT_TENANT_ID, "default", "Default tenant")
         return ledger
 
@@ -269,7 +284,7 @@ class Ledger:
         chain = await self._chain(grant)
         await self._actor.refresh(chain)
         keys = await self._keystore.of(grant.tenant_id)
-        before = None if stamp is None else await recall(self._pool, chain, keys, stamp)
+        before = None if stamp is None else await recall(self._pool, chain, keys, stamp, self._snapshots)
         if before is None:
             raise AgentExistsError(chain.id.agent_id)
         return await status_of(self._pool, chain, before.state)

@@ -15,7 +15,7 @@ import db.ledger
 from app.chain.verify import Verifier
 from app.errors import ChainError, ConflictError, FormatError, LinkError
 from app.guard.decide import Decision, decision_of, refusal_of
-from app.guard.state import EMPTY, GuardState, evolve
+from app.guard.state import GuardState, evolve
 from app.ledger.idempotency import act_length
 from app.ledger.read import verified_row
 from app.ledger.rebuild import CHUNK_ROWS, verify_row
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from app.ledger.chain import Chain
     from app.ledger.idempotency import Stamp
     from app.ledger.keystore import TenantKeys
+    from app.ledger.snapshots import Snapshots
     from db.ledger import TrailRow
     from db.pool import Pool
 
@@ -37,11 +38,13 @@ class Done(msgspec.Struct, frozen=True):
     refusal: ConflictError | None = None
 
 
-async def recall(pool: Pool, chain: Chain, keys: TenantKeys, mark: Stamp) -> Done | None:
+async def recall(
+    pool: Pool, chain: Chain, keys: TenantKeys, mark: Stamp, snapshots: Snapshots
+) -> Done | None:
     """Finds the act that carried ``mark`` in this chain; None when there was none.
 
     A decision is read from the act's own records. Only a status, which speaks of the whole chain, costs a
-    fold from the genesis record on.
+    fold from the snapshot before it on.
 
     Raises:
         IdempotencyConflictError: the key was used with another body.
@@ -55,7 +58,7 @@ async def recall(pool: Pool, chain: Chain, keys: TenantKeys, mark: Stamp) -> Don
         decision, refusal = decision_of(records), refusal_of(records)
         if decision is not None or refusal is not None:
             return Done(chain.state, decision, refusal)
-        return Done(await _state_at(pool, chain, records[-1].seq))
+        return Done(await _state_at(pool, chain, keys, records[-1].seq, snapshots))
     except ChainError as error:
         raise chain.quarantine(str(error)) from error
 
@@ -76,10 +79,17 @@ async def _records_of_act(
     return records
 
 
-async def _state_at(pool: Pool, chain: Chain, last_seq: int) -> GuardState:
-    """Folds the chain from its genesis to ``last_seq``, which is on record."""
-    verifier, state = Verifier(chain.genesis_key), EMPTY
-    chunks = db.ledger.each_chunk(pool, chain.id.tenant_id, chain.id.log_uuid, size=CHUNK_ROWS)
+async def _state_at(
+    pool: Pool, chain: Chain, keys: TenantKeys, last_seq: int, snapshots: Snapshots
+) -> GuardState:
+    """Folds the chain to ``last_seq``, which is on record."""
+    fold = await snapshots.fold_before(chain.id, keys, last_seq)
+    verifier = Verifier(chain.genesis_key)
+    after = -1
+    if fold.state.head is not None and fold.key is not None:
+        verifier, after = Verifier.resume(fold.state.head, fold.key), fold.state.head.seq
+    state = fold.state
+    chunks = db.ledger.each_chunk(pool, chain.id.tenant_id, chain.id.log_uuid, after=after, size=CHUNK_ROWS)
     async for rows in chunks:
         for row in rows:
             state = evolve(state, verify_row(chain.id, verifier, row))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from app.ledger.chain import Chain, Chains
     from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.snapshots import Snapshots
     from db.pool import Pool
 
 FRESH_SECS: Final = 0.5
@@ -41,9 +42,16 @@ class Standings:
     """Tells the standing of tenants; one look at the head of a tenant's chain in ``fresh_secs``."""
 
     def __init__(
-        self, pool: Pool, chains: Chains, keystore: Keystore, *, fresh_secs: float = FRESH_SECS
+        self,
+        pool: Pool,
+        chains: Chains,
+        keystore: Keystore,
+        *,
+        snapshots: Snapshots,
+        fresh_secs: float = FRESH_SECS,
     ) -> None:
         self._pool = pool
+        self._snapshots = snapshots
         self._chains = chains
         self._keystore = keystore
         self._known: Fresh[UUID, TenantStanding] = Fresh(fresh_secs, capacity=CAPACITY)
@@ -112,4 +120,5 @@ class Standings:
             return
         keys = await self._keystore.of(chain.id.tenant_id)
         async with chain.exclusively():
+            await self._snapshots.begin(chain, keys)
             await catch_up(self._pool, chain, keys)

@@ -151,10 +151,10 @@ SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
  ORDER BY seq;
 
 -- name: newest_snapshot
--- The newest snapshot of a chain, where opening begins.
+-- The newest snapshot of a chain up to a position: where opening it begins.
 SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
        prev_hash, hash, signature, key_id, idempotency_key, signed_text
   FROM trails.agent_audit_trails
- WHERE tenant_id = $1 AND log_uuid = $2 AND kind = 'snapshot'
+ WHERE tenant_id = $1 AND log_uuid = $2 AND seq <= $3 AND kind = 'snapshot'
  ORDER BY seq DESC
  LIMIT 1;

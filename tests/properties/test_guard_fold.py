@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from app.chain.canonical import canonical
 from app.chain.link import seal_all
-from app.chain.strict import JsonValue
+from app.chain.strict import JsonValue, parse
 from app.errors import (
     AlreadyTerminatedError,
     ClaimRefusedError,
@@ -25,6 +26,7 @@ from app.errors import (
 )
 from app.guard import decide
 from app.guard.decide import Act, Ask, Decision
+from app.guard.snapshot import state_from_json, state_to_json
 from app.guard.state import EMPTY, GuardState, fold
 from app.guard.words import OutcomeStatus, Severity
 from tests.support.guard_chain import AGENT, KEY, LOG, GuardChain
@@ -237,6 +239,13 @@ class GuardMachine(RuleBasedStateMachine):
     @invariant()
     def no_termination_is_missing(self) -> None:
         assert decide.missing_termination(self.chain.state, agent_id=AGENT) is None
+
+    @invariant()
+    def a_snapshot_says_all_of_the_state(self) -> None:
+        state = self.chain.state
+        if state.head is not None:
+            text = canonical(state_to_json(state))
+            assert state_from_json(parse(text.encode()).value, state.head) == state
 
     def teardown(self) -> None:
         records, state = self.chain.records, self.chain.state

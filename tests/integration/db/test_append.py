@@ -287,7 +287,7 @@ async def test_reads_of_a_long_table_use_their_indexes(pool: Pool, admin: asyncp
         "action_rows": ("trail_actions", (tenant, maker.log_uuid, "act-1")),
         "claim_row": ("trail_claims", (tenant, maker.log_uuid, 3, 390, "act-1")),
         "scar_rows": ("trail_scars", (tenant, maker.log_uuid, 300)),
-        "newest_snapshot": ("trail_snapshots", (tenant, maker.log_uuid)),
+        "newest_snapshot": ("trail_snapshots", (tenant, maker.log_uuid, 300)),
     }
     async with tenant_transaction(pool, tenant) as connection:
         for name, (index, arguments) in plans.items():
