@@ -262,7 +262,8 @@ async def test_c24_one_that_a_retired_key_signed_is_not_begun_at(
 
 
 async def test_c24_a_new_one_follows_a_rotation(agent: Caller, cold: Cold, table: Table) -> None:
-    await busy(agent, 6)
+    while not await places(table):
+        await agent.ask("look")  # the last one is just behind a snapshot
     agent.ledger._keystore.settle_secs = 0.0
     await agent.ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
     await agent.ask("look")
@@ -293,8 +294,8 @@ async def test_one_of_another_chain_is_not_begun_at(
         poor[0]["log_uuid"],
         seq,
     )
-    with pytest.raises(QuarantinedError):
-        await agent.at(await cold()).status()
+    with pytest.raises(QuarantinedError, match="prev_hash"):
+        await state_at(agent, await cold())
 
 
 async def test_c16_two_processes_take_one_and_not_two(agent: Caller, cold: Cold, table: Table) -> None:
