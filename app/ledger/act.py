@@ -137,9 +137,7 @@ class Actor:
             await self._open(chain, keys)
         if keys.is_retired(chain.key_in_force):
             await self._renew_key(chain, keys)
-        draft = self._snapshots.due(chain, keys)
-        if draft is not None:
-            await self._take_snapshot(chain, keys, draft)
+        await self.take_snapshot(chain, keys)
 
     async def signing_key(self, chain: Chain, keys: TenantKeys) -> SigningKey | SourceSigner:
         """The key that signs the chain's next record; one that is new to this process is asked for.
@@ -228,8 +226,14 @@ class Actor:
                 return
         raise outrun()
 
-    async def _take_snapshot(self, chain: Chain, keys: TenantKeys, draft: Draft) -> None:
-        """Appends a snapshot, in a commit of its own; one that others overtook is left for the next time."""
+    async def take_snapshot(self, chain: Chain, keys: TenantKeys) -> None:
+        """Appends a snapshot, if one is due, in a commit of its own; the caller has the chain exclusively.
+
+        One that another writer overtook is left for the next time.
+        """
+        draft = self._snapshots.due(chain, keys)
+        if draft is None:
+            return
         key = await self.signing_key(chain, keys)
         [record] = await sealed([draft], chain.head, self._clock(), key)
         if len(record.text) > MAX_SNAPSHOT_CHARS:

@@ -9,6 +9,7 @@ its own result; all that are accepted are written by one statement, and one entr
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -217,6 +218,8 @@ class Poster:
         keys = await self._standings.writable(chain.id.tenant_id)
         await self._actor.ready(chain, keys)
         await self._write(chain, keys, [item for post in posts for item in post.items])
+        with suppress(TrailsError):  # what was posted is on record, whatever becomes of this
+            await self._actor.take_snapshot(chain, keys)  # many records may have come at once
 
     async def _write(self, chain: Chain, keys: TenantKeys, items: Sequence[_Item]) -> None:
         """Gives each item its result.
