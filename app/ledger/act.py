@@ -29,6 +29,7 @@ from app.ledger.chain import Chain
 from app.ledger.idempotency import Stamp, stamped
 from app.ledger.meter import Meter
 from app.ledger.mirror import row_of
+from app.ledger.pace import give_way, until_at_rest
 from app.ledger.rebuild import catch_up, confirm_head
 from app.ledger.replay import Done, recall
 from app.ledger.sealing import sealed
@@ -135,6 +136,7 @@ class Actor:
         chain.require_sound()
         if not chain.opened:
             await self._open(chain, keys)
+        await give_way(self._pool, chain, keys)
         if keys.is_retired(chain.key_in_force):
             await self._renew_key(chain, keys)
         await self.take_snapshot(chain, keys)
@@ -154,7 +156,9 @@ class Actor:
     async def read_on(self, chain: Chain, keys: TenantKeys, attempt: int) -> None:
         """After an append that came too late: reads what another process wrote; ``attempt`` counts from 0."""
         self._meter.stale += 1
-        if not await catch_up(self._pool, chain, keys):
+        if await catch_up(self._pool, chain, keys):
+            await until_at_rest(self._pool, chain, keys)
+        else:
             await confirm_head(self._pool, chain)
             await asyncio.sleep(random.uniform(0, _BACKOFF_SECS * (attempt + 1)))  # noqa: S311  spreads retries
 

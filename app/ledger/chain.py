@@ -17,6 +17,7 @@ import db.ledger
 from app.chain.verify import Verifier
 from app.errors import KeyMaterialError, NotFoundError, QuarantinedError, UnavailableError
 from app.ledger.fold import ChainId, Fold
+from app.ledger.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,11 +40,12 @@ class Chain(Fold):
     that nothing is decided on it.
     """
 
-    __slots__ = ("_fault", "lock", "opened")
+    __slots__ = ("_fault", "lock", "opened", "pace")
 
     def __init__(self, chain_id: ChainId) -> None:
         super().__init__(chain_id)
         self.lock = asyncio.Lock()
+        self.pace = Pace()
         self.opened = False
         self._fault: str | None = None
 
@@ -59,9 +61,12 @@ class Chain(Fold):
                 await self.lock.acquire()
         except TimeoutError:
             raise UnavailableError("other requests on this agent wait for the database; try again") from None
+        clock = asyncio.get_running_loop().time
+        self.pace.come(clock())
         try:
             yield
         finally:
+            self.pace.leave(clock())
             self.lock.release()
 
     @property

@@ -11,6 +11,9 @@ from app.errors import InvalidStateError
 from app.ledger import Ledger
 from tests.support.ledgers import Caller, Table, decisions, json_of, outcomes
 
+MOST_BEFORE = 300
+"""Acts of a busy process before the other's turn: what it does between two breaks, on a quick machine."""
+
 
 @pytest.mark.parametrize("spread", [1, 3])
 async def test_c16_two_processes_leave_no_gap_and_no_fork(
@@ -98,3 +101,34 @@ async def test_agents_created_at_once_in_two_processes_exist_once(
     answers = await outcomes(*(Caller((ledger, second_ledger)[n % 2]).create() for n in range(8)))
     assert Counter(type(answer).__name__ for answer in answers) == {"dict": 1, "AgentExistsError": 7}
     assert await table.kinds() == ["genesis", "policy"]
+
+
+async def test_c16_who_comes_later_is_served_although_the_other_process_never_pauses(
+    ledger: Ledger, second_ledger: Ledger, table: Table
+) -> None:
+    """Whoever appended last is the first who can append again, so the other one would never be that."""
+    await Caller(ledger).create(budget=1_000_000)
+    busy, late = Caller(ledger), Caller(second_ledger)
+    done, asked = asyncio.Event(), Counter[str]()
+    waits: list[int] = []
+
+    async def ask_on(number: int) -> None:
+        while not done.is_set():
+            await busy.ask("search", [number, asked["busy"]])
+            asked["busy"] += 1
+
+    async def ask_now_and_then() -> None:
+        try:
+            for turn in range(6):
+                before = asked["busy"]
+                await late.ask("search", ["late", turn])
+                waits.append(asked["busy"] - before)
+                while asked["busy"] < before + waits[-1] + 10:
+                    await asyncio.sleep(0)
+        finally:
+            done.set()
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(ask_now_and_then(), *map(ask_on, range(4)))
+    assert sorted(waits)[len(waits) // 2] < MOST_BEFORE
+    assert len(await table.rows()) == 2 + 2 * (len(waits) + asked["busy"])
