@@ -15,6 +15,7 @@ from uuid import UUID
 import asyncpg
 import asyncpg.pool
 
+from app.errors import UnavailableError
 from db import pooler
 from db.errors import translate
 from db.sql import statements
@@ -33,6 +34,20 @@ LOCK_MILLISECONDS: Final = 5_000
 
 ACQUIRE_SECONDS: Final = 5.0
 """How long a caller waits for a connection before the answer is "try again"."""
+
+RELEASE_SECONDS: Final = 1.0
+"""How long a connection that was given up on may take to be usable again before it is dropped.
+
+A server that is there has by then confirmed that it cancelled the statement.
+"""
+
+_KEEPALIVE: Final = {
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+"""A server that lost us without a word (a cut cable, a dead machine) drops our sessions after a minute; by
+default it keeps them for hours, and each of them counts towards ``max_connections``."""
 
 IDLE_MILLISECONDS: Final = 30_000
 """The server ends a transaction that a stuck process leaves open for this long."""
@@ -83,7 +98,11 @@ async def create_pool(
             max_size=max_size,
             command_timeout=command_timeout,
             timeout=connect_timeout,
-            **(_sessionless(settings, name) if through_pooler else {"server_settings": settings | name}),
+            **(
+                _sessionless(settings, name)
+                if through_pooler
+                else {"server_settings": settings | name | _KEEPALIVE}
+            ),
         )
 
 
@@ -124,9 +143,25 @@ async def tenant_transaction(pool: Pool, *tenant_ids: UUID) -> AsyncIterator[Con
         UnavailableError and the other errors of ``db.errors.translate``.
     """
     with translate():
-        async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection, connection.transaction():
-            await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
-            yield connection
+        connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
+        try:
+            async with connection.transaction():
+                try:
+                    await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
+                    yield connection
+                except (TimeoutError, UnavailableError) as error:
+                    _drop_if_silent(connection, error)  # it would not answer a ROLLBACK either
+                    raise
+        finally:
+            await pool.release(connection, timeout=RELEASE_SECONDS)
+
+
+def _drop_if_silent(
+    connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record], error: TimeoutError | UnavailableError
+) -> None:
+    """Drops a connection on which no answer came in time."""
+    if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
+        connection.terminate()
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ import msgspec
 
 from db.errors import translate
 from db.ledger import SpanRow
-from db.pool import ACQUIRE_SECONDS, Pool, tenant_setting
+from db.pool import ACQUIRE_SECONDS, RELEASE_SECONDS, Pool, tenant_setting
 from db.sql import statements
 
 _SQL: Final = statements("spans")
@@ -77,5 +77,8 @@ async def calls_below(pool: Pool, tenant_id: UUID, wanted: Below, sight: Sight) 
 
 async def _fetch(pool: Pool, name: str, tenant_id: UUID, *arguments: object) -> list[asyncpg.Record]:
     with translate():
-        async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
+        try:
             return await connection.fetch(_SQL[name], tenant_setting(tenant_id), tenant_id, *arguments)
+        finally:
+            await pool.release(connection, timeout=RELEASE_SECONDS)

@@ -21,7 +21,7 @@ import db.ledger
 from app.errors import StaleChainError, UnavailableError
 from app.ledger.meter import Meter
 from db.errors import translate
-from db.pool import ACQUIRE_SECONDS
+from db.pool import ACQUIRE_SECONDS, RELEASE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +97,7 @@ class _Writer:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(UnavailableError), translate():
-                await self._pool.release(connection)
+                await self._pool.release(connection, timeout=RELEASE_SECONDS)
 
     async def _connected(self) -> PoolConnectionProxy[Record]:
         if self._connection is not None and _is_lost(self._connection):

@@ -2,19 +2,24 @@
 
 It reads the frames of the wire protocol (version 3), so that it knows the moment: before a statement with
 certain values was forwarded, or after the server has committed it and before the client has heard of it.
+A test arms one fault, or lets a ``Storm`` choose at random; a network that swallows everything and resets
+nothing is ``silent``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import random
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from sqlalchemy import make_url
 
 _BIND = b"B"
+_QUERY = b"Q"
 _EXECUTE = b"E"
 _READY = b"Z"
 _SSL_REQUEST = 80877103
@@ -28,13 +33,57 @@ class Fault(enum.Enum):
     CUT = "forwarded, cut at once: nobody knows"
 
 
+class Silence(enum.Enum):
+    """The connection stays open, and from the next statement on nothing passes any more, either way."""
+
+    BEFORE = "the statement is swallowed: certainly not committed"
+    AFTER = "the statement is carried out, its answer is swallowed: certainly committed"
+
+
+Trouble = Fault | Silence
+
+
+class Storm:
+    """Chooses what happens to each statement, by a seed; also to BEGIN and COMMIT.
+
+    Args:
+        seed: the same seed, the same choices.
+        every: one statement in so many is in trouble.
+        delays: seconds by which statements in trouble may be late instead.
+    """
+
+    def __init__(self, seed: int, *, every: int, delays: tuple[float, ...]) -> None:
+        self._random = random.Random(seed)  # noqa: S311  chooses faults
+        self._every = every
+        self._choices: tuple[Trouble | float, ...] = (*Fault, *Silence, *delays)
+        self.calm = False
+        """Whether it is over."""
+        self.chosen: Counter[str] = Counter()
+        """How often what was chosen."""
+
+    async def strike(self) -> Trouble | None:
+        """What happens to the next statement; one that is late returns when it is its time."""
+        if self.calm or self._random.randrange(self._every):
+            return None
+        chosen = self._random.choice(self._choices)
+        self.chosen[chosen.name if isinstance(chosen, enum.Enum) else f"{chosen:g} s late"] += 1
+        if isinstance(chosen, enum.Enum):
+            return chosen
+        await asyncio.sleep(chosen)
+        return None
+
+
 class Proxy:
     """Forwards connections to one server. ``arm`` sets one fault, which fires once."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
         self._fault: tuple[Fault, bytes] | None = None
+        self.storm: Storm | None = None
+        self.silent = False
+        """Whether the network swallows what is sent, and new connections with it. Who was hit stays so."""
         self._links: set[_Link] = set()
+        self._unheard: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.fired = 0
@@ -47,10 +96,16 @@ class Proxy:
         """Lets ``fault`` happen to the next statement that carries ``marker`` among its values."""
         self._fault = (fault, marker)
 
+    def lead_to(self, host: str, port: int) -> None:
+        """From now on new connections reach another server."""
+        self._target = (host, port)
+
     def cut(self) -> None:
         """Cuts all connections now."""
         for link in list(self._links):
             link.abort()
+        for writer in self._unheard:
+            writer.transport.abort()
 
     async def close(self) -> None:
         """Cuts everything, from now on new connections too, and waits for the end of it."""
@@ -58,8 +113,12 @@ class Proxy:
         self.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def take(self, frame: bytes) -> Fault | None:
-        """The fault that fires at this frame of the client."""
+    async def take(self, frame: bytes) -> Trouble | None:
+        """What happens at this frame of the client; a late one returns when it is its time."""
+        if self.silent:
+            return Silence.BEFORE
+        if self.storm is not None and frame[:1] in (_BIND, _QUERY):
+            return await self.storm.strike()
         if self._fault is None or frame[:1] != _BIND or self._fault[1] not in frame:
             return None
         fault, self._fault = self._fault[0], None
@@ -72,6 +131,12 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if self.silent:
+            self._unheard.add(writer)
+            await _swallow(reader)
+            self._unheard.discard(writer)
+            writer.transport.abort()
+            return
         try:
             upstream = await asyncio.open_connection(*self._target)
         except OSError:
@@ -96,6 +161,7 @@ class _Link:
         self._proxy = proxy
         self._client, self._server = client, server
         self._swallowing = False
+        self._silent = False
 
     def abort(self) -> None:
         self._client[1].transport.abort()
@@ -117,15 +183,25 @@ class _Link:
         await self._start(reader, writer)
         while True:
             frame = await _frame(reader)
-            fault = self._proxy.take(frame)
+            fault = await self._proxy.take(frame)
             if fault is Fault.DROP:
+                return
+            self._silent = isinstance(fault, Silence)
+            if fault is Silence.BEFORE:
+                await _swallow(reader)
                 return
             self._swallowing = self._swallowing or fault is Fault.SWALLOW
             self._proxy.executed += frame[:1] == _EXECUTE
             writer.write(frame)
-            if fault is Fault.CUT:
+            if fault is None:
+                continue
+            if frame[:1] == _BIND:
                 writer.write(await _frame(reader) + await _frame(reader))  # Execute, Sync
-                await writer.drain()
+            await writer.drain()
+            if fault is Fault.CUT:
+                return
+            if fault is Silence.AFTER:
+                await _swallow(reader)
                 return
 
     async def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -147,10 +223,19 @@ class _Link:
             frame = first + await _frame(reader, known=len(first))
             first = b""
             self._proxy.received += len(frame)
+            if self._silent:
+                continue
             if not self._swallowing:
                 writer.write(frame)
             elif frame[:1] == _READY:
                 return
+
+
+async def _swallow(reader: asyncio.StreamReader) -> None:
+    """Takes all that comes, and returns when the sender gives up."""
+    with suppress(OSError):
+        while await reader.read(65_536):
+            pass
 
 
 async def _frame(reader: asyncio.StreamReader, known: int = 0) -> bytes:

@@ -1,0 +1,59 @@
+"""Cases P18, P19, H29: a network between service and database that cuts, delays, loses and goes silent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.faults import rounds
+from tests.support.load import Load, check_load
+from tests.support.postgres import Database
+from tests.support.proxy import Proxy, Storm
+from tests.support.server import ServerProcess, server, start_server
+
+__all__ = ["server", "start_server"]
+
+COMMAND_SECS = 1.0
+"""Longest wait for one statement here; some of the storm's delays are longer."""
+
+AGENTS = ["ada", "bob", "cyd"]
+ENV = {"TRAILS_COMMAND_TIMEOUT_SECS": str(COMMAND_SECS), "TRAILS_LOG_LEVEL": "warning"}
+
+_log = logging.getLogger(__name__)
+
+
+@pytest.fixture
+def seed() -> int:
+    """``TRAILS_TEST_SEED``, else a new one; a failed test shows it among its logs."""
+    chosen = int(os.environ.get("TRAILS_TEST_SEED") or secrets.randbits(32))
+    _log.warning("TRAILS_TEST_SEED=%d", chosen)
+    return chosen
+
+
+@pytest.mark.parametrize("turn", range(rounds(1, 12)))
+async def test_p19_a_storm_costs_answers_and_nothing_else(
+    route: tuple[Proxy, str],
+    start_server: Callable[..., ServerProcess],
+    database: Database,
+    seed: int,
+    turn: int,
+) -> None:
+    seed += turn
+    proxy, url = route
+    server = await asyncio.to_thread(start_server, database_url=url, env=ENV)
+    load = Load([server.base_url], AGENTS, seed=seed)
+    await asyncio.to_thread(load.create)
+    storm = proxy.storm = Storm(seed, every=10, delays=(0.1, 0.4, 2 * COMMAND_SECS))
+    async with load.running(callers=6):
+        await load.until(rounds(50, 600), secs=300)
+        storm.calm = True
+    told = dict(storm.chosen), dict(load.tries), load.slowest_secs
+    _log.warning("seed %d: troubles %s, answers by status %s, the slowest after %.1f s", seed, *told)
+    assert load.wrong == []
+    assert sum(storm.chosen.values()) > 3
+    await asyncio.to_thread(check_load, load, server.base_url, database.admin_url)
