@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz faults lint types bench demo lock clean
+.PHONY: help run test fuzz faults lint types bench soak demo lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ types: $(READY) ## strict type checks
 
 bench: $(READY) ## figures against their floors, in one run (ROW=guard for one)
 	$(BIN)/python -m tests.bench $(if $(ROW),--row $(ROW))
+
+soak: $(READY) ## a mixed load for a quarter of an hour, and verdicts (SOAK_MINUTES=15)
+	$(BIN)/python -m tests.soak --minutes $(or $(SOAK_MINUTES),15)
 
 demo: $(READY) ## a scripted agent, a tampered copy, and the verifier that finds it
 	@$(BIN)/trails demo

@@ -1,21 +1,23 @@
 """Durable OTLP spans: against what others reach, and against a plain server in the same run.
 
-The figures of the others were measured on a machine of two cores with PostgreSQL, 20 spans a trace, with as
-many traces a request as here; they are printed, not measured here. The plain server is measured beside: it
-decodes the same requests and stores one JSON row a span.
+The figures of the others are constants: they were measured once on a machine of two cores with PostgreSQL,
+20 spans a trace, with as many traces a request as here. The plain server is measured beside: it decodes the
+same requests and stores one JSON row a span.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
+from collections.abc import Iterator
 
 from tests.bench import load, spans
 from tests.bench.cpu import Meter
-from tests.bench.rows import Row, interleaved
+from tests.bench.form import Form
+from tests.bench.rows import Row, Side, Timed, constant, interleaved
 from tests.bench.stage import OPERATOR_TOKEN, PROCESSES, served, service
 from tests.support.postgres import Database
 
+KEY = "otlp"
 PHOENIX = 170
 """Spans a second of Phoenix, which answers before it stores."""
 
@@ -23,68 +25,64 @@ MLFLOW = {1: 700, 25: 1_300}
 """Spans a second of MLflow by traces a request."""
 
 CONNECTIONS = 8
-SPANS_A_ROUND = 16_000
-ROUNDS = 5
-
-Stream = list[bytes]
+SPANS_A_ROUND = (320, 16_000)
+ROUNDS = (1, 5)
 
 
-def rows(database: Database) -> list[Row]:
-    """One trace a request and 25, each against MLflow and against the plain server."""
+def rows(database: Database, form: Form) -> Iterator[Row]:
+    """One trace a request and 25, against MLflow, Phoenix and the plain server."""
     floor_env = {"TRAILS_BENCH_FLOOR_URL": database.admin_url}
     with service(database) as ours, served("tests.bench.otlp_floor:app", floor_env, "/") as floor:
-        return [row for traces in MLFLOW for row in _rows(database, ours, floor, traces)]
+        for traces in MLFLOW:
+            yield from _rows(*_measured(database, ours, floor, traces, form), traces)
 
 
-def _rows(database: Database, ours: int, floor: int, traces: int) -> list[Row]:
-    rng = random.Random(traces)  # noqa: S311  the same spans in every run
-    work = _Work(rng, traces)
-    _measure(ours, work.next()), _measure(floor, work.again())  # warm both up
-    named = f"OTLP, {traces} {'trace' if traces == 1 else 'traces'} a request"
-    meter = Meter(PROCESSES[ours], database.admin_url)
-    beside = interleaved(
-        f"{named}, beside a plain server",
-        "spans/s",
-        ours=meter.around(lambda: _measure(ours, work.next()), SPANS_A_ROUND),
-        floor=lambda: _measure(floor, work.again()),
-        rounds=ROUNDS,
+def _rows(ours: Side, floor: Side, traces: int) -> Iterator[Row]:
+    name = f"OTLP by {traces}"
+    if traces == 1:
+        yield Row(
+            KEY, f"{name}, Phoenix", "spans/s", ours, constant(PHOENIX), "constant: Phoenix", bound=10, aim=20
+        )
+    others = constant(MLFLOW[traces])
+    yield Row(KEY, f"{name}, MLflow", "spans/s", ours, others, "constant: MLflow", bound=10, aim=20)
+    yield Row(KEY, f"{name}, plain server", "spans/s", ours, floor, "one plain row a span, same server")
+
+
+def _measured(database: Database, ours: int, floor: int, traces: int, form: Form) -> tuple[Side, Side]:
+    work = _Work(traces, form)
+
+    def measure(port: int) -> Timed:
+        return load.drive(port, work.requests, work.units)
+
+    work.renew()
+    measure(ours), measure(floor)  # warm both up
+    return interleaved(
+        lambda: measure(ours),
+        lambda: measure(floor),
+        form.pick(*ROUNDS),
+        units=work.units,
+        meters=(Meter(PROCESSES[ours], database.admin_url), Meter(PROCESSES[floor], database.admin_url)),
+        before_pair=work.renew,
     )
-    against = Row(
-        name=f"{named}, beside MLflow (Phoenix: {PHOENIX})",
-        unit="spans/s",
-        ours=beside.ours,
-        floor=MLFLOW[traces],
-        at_least=10,
-        aim=20,
-        cpu=meter.told(),
-    )
-    return [against, beside]
 
 
 class _Work:
-    """The requests of one round, a list a connection: new spans for our side, the same for the floor."""
+    """The requests of one round, a list a connection: the same for both sides, new spans for each round."""
 
-    def __init__(self, rng: random.Random, traces: int) -> None:
-        self._rng = rng
+    def __init__(self, traces: int, form: Form) -> None:
+        self._rng = random.Random(traces)  # noqa: S311  the same spans in every run
         self._traces = traces
-        self._now: list[Stream] = []
+        self._each = max(1, form.pick(*SPANS_A_ROUND) // spans.SPANS // traces // CONNECTIONS)
+        self.units = self._each * CONNECTIONS * traces * spans.SPANS
+        self.requests: list[list[bytes]] = []
 
-    def next(self) -> list[Stream]:
-        requests = SPANS_A_ROUND // spans.SPANS // self._traces // CONNECTIONS
-        self._now = [
-            [_request(spans.export(self._rng, self._traces)) for _ in range(requests)]
+    def renew(self) -> None:
+        """Makes the next round's."""
+        self.requests = [
+            [_request(spans.export(self._rng, self._traces)) for _ in range(self._each)]
             for _ in range(CONNECTIONS)
         ]
-        return self._now
-
-    def again(self) -> list[Stream]:
-        return self._now
 
 
 def _request(body: bytes) -> bytes:
     return load.post("/v1/traces", body, OPERATOR_TOKEN, "application/x-protobuf")
-
-
-def _measure(port: int, streams: list[Stream]) -> float:
-    seconds = asyncio.run(load.duration("127.0.0.1", port, streams))
-    return SPANS_A_ROUND / seconds

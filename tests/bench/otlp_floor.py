@@ -6,15 +6,15 @@ chain, no trace tree, and a span that comes again is stored again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import msgspec
 from litestar import Litestar, Request, Response, post
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.bench.floor import plain_pool
 
 TABLE = """
 CREATE SCHEMA IF NOT EXISTS plain;
@@ -56,8 +56,7 @@ def _plain(span: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _lifespan(app: Litestar) -> AsyncIterator[None]:
-    async with asyncpg.create_pool(os.environ["TRAILS_BENCH_FLOOR_URL"], min_size=8, max_size=8) as pool:
-        await pool.execute(TABLE)
+    async with plain_pool(TABLE) as pool:
         app.state.pool = pool
         yield
 
