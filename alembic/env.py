@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from alembic import context
-from db.migrate import connected, enter_migration
+from db.migrate import check_rows, connected, enter_migration
 from db.schema import SCHEMA, metadata
 
 
@@ -42,9 +42,11 @@ def main() -> None:
     if given is not None:
         run(given)
         return
-    with connected(context.get_x_argument(as_dictionary=True)["url"]) as connection, connection.begin():
-        enter_migration(connection)
-        run(connection)
+    with connected(context.get_x_argument(as_dictionary=True)["url"]) as connection:
+        with connection.begin():
+            enter_migration(connection)
+            run(connection)
+        check_rows(connection)
 
 
 main()

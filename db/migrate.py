@@ -58,6 +58,15 @@ SELECT quote_ident(c.relname), quote_ident(t.tgname)
 
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
 
+_CHECKED_LATER: Final = ("trail_mirror", "trail_signature_format")
+"""CHECKs of the trail that a migration puts on new rows alone (0010); the others are checked behind it."""
+
+_IS_UNCHECKED: Final = (
+    "SELECT FROM pg_constraint AS k JOIN pg_class AS c ON c.oid = k.conrelid "
+    f"JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = '{SCHEMA}' "
+    "AND c.relname = 'agent_audit_trails' AND k.conname = %s AND NOT k.convalidated"
+)
+
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _CONCURRENT_CATALOG_CHANGE: Final = frozenset({"XX000", "40001", "40P01", "23505", "42710", "42P06"})
 
@@ -139,6 +148,23 @@ def migrate(admin_url: str, revision: str = "head") -> None:
         enter_migration(connection)
         _refuse_unknown(current_revision(connection))
         command.upgrade(_config(connection), revision)
+    with _reported(), connected(admin_url) as connection:
+        check_rows(connection)
+
+
+def check_rows(connection: Connection) -> None:
+    """Has the rows of before a migration checked where it left that for later, in transactions of its own.
+
+    Reading a large table takes its time; appends and readers go on meanwhile. The service starts when it is
+    done; what was interrupted is done by the next call.
+    """
+    for name in _CHECKED_LATER:
+        with connection.begin():
+            if not connection.exec_driver_sql(_IS_UNCHECKED, (name,)).all():
+                continue
+            enter_migration(connection)
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            connection.exec_driver_sql(f"ALTER TABLE {SCHEMA}.agent_audit_trails VALIDATE CONSTRAINT {name}")
 
 
 def downgrade(admin_url: str, revision: str = "base") -> None:

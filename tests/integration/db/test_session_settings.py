@@ -13,9 +13,12 @@ from tests.support.rows import Maker
 async def test_large_records_are_compressed_with_the_best_that_the_server_knows(
     database: Database, admin: asyncpg.Connection, maker: Maker
 ) -> None:
-    """Also on a connection that was given back to the pool, which resets it."""
+    """Also on a connection that was given back to the pool, which resets it.
+
+    Without lz4 the document as JSONB is stored as it is (migration 0010).
+    """
     known = await admin.fetchval("SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'")
-    best = "lz4" if "lz4" in known else "pglz"
+    best = ("lz4", "lz4") if "lz4" in known else ("pglz", None)
     rows = [maker.row(payload={"text": "a large record " * 1_000}) for _ in range(2)]
     seqs = [row.seq for row in rows]
     async with await create_pool(database.app_url, min_size=1, max_size=1) as pool:
@@ -27,7 +30,7 @@ async def test_large_records_are_compressed_with_the_best_that_the_server_knows(
         " FROM trails.agent_audit_trails WHERE seq = ANY ($1)",
         seqs,
     )
-    assert [tuple(row) for row in used] == [(best, best)] * len(rows)
+    assert [tuple(row) for row in used] == [best] * len(rows)
 
 
 async def test_memory_for_a_group_of_records_is_raised_and_never_lowered(

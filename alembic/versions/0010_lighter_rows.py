@@ -1,0 +1,21 @@
+"""A row costs less: CHECKs in other words, and the mirror stored without the slow compression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+from db.migrate import run_script
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".sql"))
+
+
+def downgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".down.sql"))
