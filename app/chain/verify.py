@@ -11,14 +11,12 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from app.chain.canonical import read_canonical
 from app.chain.keys import PublicKey
+from app.chain.position import Position, Stretch
+from app.chain.reading import read_fields, readable
 from app.chain.record import (
-    GENESIS,
-    HASH_LENGTH,
     KEY_ROTATED,
     KNOWN_KINDS,
-    MAX_KIND,
     ZERO_HASH,
     Fields,
     Head,
@@ -26,17 +24,13 @@ from app.chain.record import (
     VerifiedRecord,
     _proven,
     hash_text,
-    is_hex,
-    parse_timestamp,
 )
 from app.chain.report import MAX_FAULTS, Fault, OtherKey, PutInForce, Report
-from app.chain.strict import RECORD_DEPTH, RECORD_STRING, JsonValue
+from app.chain.strict import JsonValue
 from app.errors import (
     ChainError,
     ContentError,
     ForkError,
-    FormatError,
-    InvalidJsonError,
     KeyMaterialError,
     LinkError,
     OrderError,
@@ -45,8 +39,6 @@ from app.errors import (
 
 __all__ = ["ChainAudit", "Fault", "Report", "Verifier", "verify_chain", "verify_detached"]
 
-_FIELDS = frozenset({"actor", "kind", "payload", "prev_hash", "seq", "timestamp"})
-_MAX_SEQ = 2**63 - 1
 _MAX_GAPS = 1000
 """Gaps that are remembered, to know a record that comes out of place from a fork."""
 
@@ -99,9 +91,13 @@ class Verifier:
         """
         verifier = cls(trusted=key if head is None else None)
         if head is not None:
-            verifier.key = key
-            verifier._advance(head)
+            verifier.go_on(head, key)
         return verifier
+
+    def go_on(self, head: Head, key: PublicKey) -> None:
+        """Moves behind ``head``, verified elsewhere, with the key in force there."""
+        self.key = key
+        self._advance(head)
 
     def step(self, signed: SignedRecord) -> VerifiedRecord:
         """Proves the next record; the state is unchanged when it fails.
@@ -117,7 +113,7 @@ class Verifier:
             ContentError: ``hash`` is not that of the text.
             SignatureError: not signed by the key in force, or by one that is not trusted or weak.
         """
-        fields = _read(signed.text)
+        fields = read_fields(signed.text)
         self._check_place(fields)
         self._check_link(fields)
         _check_content(fields, signed)
@@ -138,7 +134,7 @@ class Verifier:
         next place and, behind a lost record, its link are left open.
         Records verified after it are proven against each other, not against the chain's beginning.
         """
-        fields = _readable(signed.text)
+        fields = readable(signed.text)
         if self._next == 0 and self.key is None:
             self._assume_genesis(fields)
         record = self._sound(signed)
@@ -221,7 +217,7 @@ def verify_detached(signed: SignedRecord, key: PublicKey) -> VerifiedRecord:
         ContentError: ``hash`` is not that of the text.
         SignatureError: not signed by ``key``.
     """
-    fields = _read(signed.text)
+    fields = read_fields(signed.text)
     _check_content(fields, signed)
     _check_signed(fields, signed, key)
     return _proven(fields, signed)
@@ -271,6 +267,8 @@ class ChainAudit:
         self._faulty = 0
         self._unknown_kinds = 0
         self._anchored_to: int | None = None
+        self._confirmed: list[int] = []
+        self._supposed: tuple[Head, str] | None = None
         self._gaps: list[range] = []
         self._cut = False
 
@@ -304,6 +302,95 @@ class ChainAudit:
     def key(self) -> PublicKey | None:
         """The key in force behind what was added so far."""
         return self._verifier.key
+
+    @property
+    def head(self) -> Head | None:
+        """The last verified position."""
+        return self._verifier.head
+
+    @classmethod
+    def resume(
+        cls,
+        position: Position,
+        trusted: PublicKey | None = None,
+        checkpoints: Mapping[int, str] | None = None,
+        *,
+        pins: Iterable[PublicKey] = (),
+    ) -> ChainAudit:
+        """An audit that goes on behind ``position``, whose word is taken for what comes before."""
+        audit = cls(trusted, checkpoints, pins=pins)
+        audit._place(position.head, PublicKey.load(position.key))
+        audit._verifier.genesis_key = PublicKey.load(position.genesis_key)
+        audit._verifier.genesis = position.genesis
+        audit._unknown_kinds = position.unknown_kinds
+        return audit
+
+    @classmethod
+    def suppose(cls, after: Head, key: PublicKey, checkpoints: Mapping[int, str] | None = None) -> ChainAudit:
+        """An audit of what follows a record that is only supposed to stand: it proves a ``stretch``."""
+        audit = cls(None, checkpoints)
+        audit._place(after, key)
+        audit._supposed = after, key.hex
+        return audit
+
+    def position(self) -> Position | None:
+        """Where verifying may go on; None when anything was wrong so far, or nothing was verified."""
+        verifier = self._verifier
+        head, key, genesis_key = verifier.head, verifier.key, verifier.genesis_key
+        if self._fault_count or self._cut or self._other_key() is not None:
+            return None
+        if head is None or key is None or genesis_key is None or verifier.genesis is None:
+            return None
+        return Position(head, key.hex, genesis_key.hex, verifier.genesis, self._unknown_kinds)
+
+    def stretch(self, first_us: int) -> Stretch | None:
+        """What was proven, ``first_us`` being the time of the first record; None when anything was wrong."""
+        verifier = self._verifier
+        head, key, supposed = verifier.head, verifier.key, self._supposed
+        if self._fault_count or self._cut or not self._checked or head is None or key is None:
+            return None
+        return Stretch(
+            after=None if supposed is None else replace(supposed[0], timestamp_us=first_us),
+            signed_by=None if supposed is None else supposed[1],
+            head=head,
+            key=key.hex,
+            records=self._checked,
+            unknown_kinds=self._unknown_kinds,
+            confirmed=tuple(self._confirmed),
+            genesis_key=None if verifier.genesis_key is None else verifier.genesis_key.hex,
+            genesis=verifier.genesis,
+        )
+
+    def adopt(self, stretch: Stretch) -> bool:
+        """Takes proven records for verified where they are the next ones; False if that is not certain."""
+        position = self.position()
+        if position is None:
+            if self._line or self._fault_count or not self._begins(stretch):
+                return False
+        elif not stretch.follows(position):
+            return False
+        verifier = self._verifier
+        if verifier.genesis_key is None and stretch.genesis_key is not None:
+            verifier.genesis_key, verifier.genesis = PublicKey.load(stretch.genesis_key), stretch.genesis
+        self._place(stretch.head, PublicKey.load(stretch.key))
+        self._checked += stretch.records
+        self._unknown_kinds += stretch.unknown_kinds
+        for seq in stretch.confirmed:
+            self._confirm(seq)
+        return True
+
+    def _begins(self, stretch: Stretch) -> bool:
+        """Whether a chain that begins so begins with the key that it has to begin with."""
+        if stretch.after is not None or stretch.genesis_key is None:
+            return False
+        if self._pins:
+            return any(pin.hex == stretch.genesis_key for pin in self._pins)
+        return self._verifier.trusted is None or self._verifier.trusted.hex == stretch.genesis_key
+
+    def _place(self, head: Head, key: PublicKey) -> None:
+        """Goes on behind ``head``, where ``key`` is in force."""
+        self._verifier.go_on(head, key)
+        self._line = head.seq + 1
 
     def doubt(self, error: ChainError) -> None:
         """Adds a fault of the record that was just added and that lies outside its text, in its row."""
@@ -371,7 +458,7 @@ class ChainAudit:
         self._blame(error)
 
     def _remember_gap(self, signed: SignedRecord, error: OrderError) -> None:
-        fields = _readable(signed.text)
+        fields = readable(signed.text)
         if fields is not None and error.seq is not None and fields.seq > error.seq:
             self._gaps.append(range(error.seq, fields.seq))
 
@@ -387,14 +474,21 @@ class ChainAudit:
 
     def _compare(self, record: VerifiedRecord) -> None:
         """Holds a verified record against the checkpoint of its seq, if that is one of them."""
-        expected = self._checkpoints.pop(record.seq, None)
+        expected = self._checkpoints.get(record.seq)
         if expected is None:
             return
         if expected == record.hash:
-            self._anchored_to = record.seq
+            self._confirm(record.seq)
             return
+        del self._checkpoints[record.seq]
         self._faulty += 1
         self._blame(ForkError(f"a checkpoint has hash {expected[:16]}… at this seq", seq=record.seq))
+
+    def _confirm(self, seq: int) -> None:
+        """The checkpoint at ``seq`` names the record that stands there."""
+        self._checkpoints.pop(seq, None)
+        self._confirmed.append(seq)
+        self._anchored_to = seq
 
     def _blame(self, error: ChainError) -> None:
         last = self._last
@@ -407,51 +501,6 @@ class ChainAudit:
         self._last = Fault(error.seq, self._line, error.fault, error.reason)
         if len(self._faults) < MAX_FAULTS:
             self._faults.append(self._last)
-
-
-def _read(text: str) -> Fields:
-    """Reads a record's text: strict JSON of exactly the six fields, in canonical form."""
-    try:
-        value, is_canonical = read_canonical(text, max_depth=RECORD_DEPTH, max_string=RECORD_STRING)
-    except InvalidJsonError as error:
-        raise FormatError(f"the text is not strict JSON: {error}") from None
-    fields = _fields(value)
-    if not is_canonical:
-        raise FormatError("the text is not in canonical form", seq=fields.seq)
-    if (fields.seq == 0) != (fields.kind == GENESIS):
-        raise FormatError("a chain begins with its genesis record and has no other", seq=fields.seq)
-    if fields.kind in {GENESIS, KEY_ROTATED} and type(fields.payload.get("public_key")) is not str:
-        raise FormatError(f"a {fields.kind} record names a public_key", seq=fields.seq)
-    return fields
-
-
-def _fields(value: JsonValue) -> Fields:
-    if type(value) is not dict or len(value) != len(_FIELDS) or not _FIELDS.issubset(value):
-        raise FormatError("a record has exactly the fields actor, kind, payload, prev_hash, seq, timestamp")
-    seq, actor, kind = value["seq"], value["actor"], value["kind"]
-    payload, prev_hash, timestamp = value["payload"], value["prev_hash"], value["timestamp"]
-    if type(seq) is not int or not 0 <= seq <= _MAX_SEQ:
-        raise FormatError("seq is not an integer from 0 to 2^63-1")
-    if type(kind) is not str or not 0 < len(kind) <= MAX_KIND:
-        raise FormatError(f"kind is not a string of 1 to {MAX_KIND} characters", seq=seq)
-    if type(actor) is not str or type(payload) is not dict:
-        raise FormatError("actor is not a string or payload not an object", seq=seq)
-    if type(prev_hash) is not str or not is_hex(prev_hash, HASH_LENGTH):
-        raise FormatError("prev_hash is not 64 lowercase hex digits", seq=seq)
-    if type(timestamp) is not str:
-        raise FormatError("timestamp is not a string", seq=seq)
-    try:
-        timestamp_us = parse_timestamp(timestamp)
-    except FormatError as error:
-        raise FormatError(error.reason, seq=seq) from None
-    return Fields(actor, kind, payload, prev_hash, seq, timestamp, timestamp_us)
-
-
-def _readable(text: str) -> Fields | None:
-    try:
-        return _read(text)
-    except FormatError:
-        return None
 
 
 def _check_content(fields: Fields, signed: SignedRecord) -> None:

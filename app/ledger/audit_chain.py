@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 
 from app.chain.keys import PublicKey
-from app.chain.record import GENESIS, KEY_ROTATED, VerifiedRecord
+from app.chain.position import Position, Stretch
+from app.chain.record import GENESIS, KEY_ROTATED, Head, VerifiedRecord
 from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verify import ChainAudit
@@ -30,6 +31,25 @@ Keys = Mapping[str, PublicKey]
 
 _SCARRING: Final = frozenset({OutcomeStatus.FAILURE.value, OutcomeStatus.HARMFUL.value})
 _NEEDED: Final = ("signed_text", "hash", "signature")
+
+
+class ProvenRows(msgspec.Struct, frozen=True):
+    """Rows of one chain that were proven by themselves, texts and columns.
+
+    ``act_end`` is the least seq at which all their acts can end, ``begun`` key (hex) and time of the genesis
+    record, if that is among them.
+    """
+
+    stretch: Stretch
+    act_end: int
+    begun: tuple[str, datetime] | None
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """How far a chain was verified without a fault, texts and columns. ``begun`` as in ``ProvenRows``."""
+
+    position: Position
+    begun: tuple[str, datetime]
 
 
 class ChainName(msgspec.Struct, frozen=True):
@@ -99,8 +119,10 @@ class RegisteredChain(AuditedChain):
         self._keys = keys
         self._follow_rotation = follow_rotation
         text = None if first.trail is None else first.trail.signed_text
-        pins = keys.values() if keys and follow_rotation else ()  # whoever pins keys is told of another one
-        self._inspector = ChainInspector(chain_id, trusted_key(text, keys), checkpoints, pins=pins)
+        # Whoever pins keys is told of another one.
+        self._pins = tuple(keys.values()) if keys and follow_rotation else ()
+        self._checkpoints = checkpoints
+        self._inspector = ChainInspector(chain_id, trusted_key(text, keys), checkpoints, pins=self._pins)
         self._audit = self._inspector.audit
         self._rows = 0
         self._act_end = 0
@@ -112,6 +134,62 @@ class RegisteredChain(AuditedChain):
 
         if keys is not None and not keys:
             self._audit.note(SignatureError("the tenant has no signing key that opens", seq=first.spot.seq))
+
+    def suppose(self, after: Head, key: PublicKey, checkpoints: Mapping[int, str]) -> None:
+        """Begins behind a record that is only supposed to stand: what follows is proven by itself."""
+        self._take_over(ChainAudit.suppose(after, key, checkpoints))
+
+    def go_on(self, reached: Reached, checkpoints: Mapping[int, str]) -> None:
+        """Begins behind what was verified before, whose word is taken for it."""
+        trusted = self._trusted(reached.position.genesis_key)
+        self._take_over(ChainAudit.resume(reached.position, trusted, checkpoints, pins=self._pins))
+        self._rows = reached.position.head.seq + 1
+        self.begun = reached.begun
+
+    def _begin_with(self, genesis_key: str | None) -> None:
+        """The first row was seen elsewhere, and names this key."""
+        self._take_over(ChainAudit(self._trusted(genesis_key), self._checkpoints, pins=self._pins))
+
+    def _trusted(self, genesis_key: str | None) -> PublicKey | None:
+        """The key that a chain which begins with ``genesis_key`` is held against: as ``trusted_key``."""
+        keys = self._keys or {}
+        return keys.get(genesis_key or "") or next(iter(keys.values()), None)
+
+    def _take_over(self, audit: ChainAudit) -> None:
+        self._inspector.audit = self._audit = audit
+
+    def proven(self, first_us: int) -> ProvenRows | None:
+        """What was proven, ``first_us`` being the time of the first row; None when anything was wrong."""
+        stretch = self._audit.stretch(first_us)
+        return None if stretch is None else ProvenRows(stretch, self._act_end, self.begun)
+
+    def adopt(self, proven: ProvenRows) -> bool:
+        """Takes rows for verified that were proven elsewhere; False if they may not be the next ones."""
+        if self.administration is not None:
+            return False
+        if not self._rows and not self._audit.report().fault_count:
+            self._begin_with(proven.stretch.genesis_key)
+        if not self._audit.adopt(proven.stretch):
+            return False
+        self._rows += proven.stretch.records
+        self._act_end = max(self._act_end, proven.act_end)
+        self.begun = self.begun or proven.begun
+        return True
+
+    def reached(self) -> Reached | None:
+        """Where verifying may go on; None in the middle of an act, behind a fault, or without a record.
+
+        Chains of administration are always read from their beginning: tables are compared with all they say.
+        """
+        position = self._audit.position()
+        if position is None or self.begun is None or self.administration is not None:
+            return None
+        return None if self._act_end > position.head.seq else Reached(position, self.begun)
+
+    @property
+    def key(self) -> PublicKey | None:
+        """The key in force behind what was taken so far, if nothing is wrong with it."""
+        return None if self._audit.position() is None else self._audit.key
 
     def push(self, row: AuditedRow) -> None:
         """Verifies the row's text, then compares its columns with it."""
