@@ -31,7 +31,7 @@ class Stretch(msgspec.Struct, frozen=True):
     """Records that were proven to follow one another, and to follow a certain record.
 
     ``after`` is that record, with the time of the stretch's first record, and ``signed_by`` (hex) the key in
-    force behind it; both are None where a chain begins, and only then ``genesis_key`` and ``genesis`` are known.
+    force behind it; both are None where a chain begins: only there ``genesis_key`` and ``genesis`` are known.
     ``key`` is in force behind ``head``, the last record. ``confirmed`` are the seqs of checkpoints it holds.
     """
 

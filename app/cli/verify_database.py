@@ -16,8 +16,9 @@ from app.cli.missing import missing_chains
 from app.cli.on_record import not_on_record, recorded
 from app.cli.outcome import Finding, Outcome, Run
 from app.errors import StartupError, TrailsError
-from app.ledger.audit import ChainVerdict, DatabaseAudit, Selection, Trust, audit_database
+from app.ledger.audit import audit_database
 from app.ledger.audit_chain import ChainName
+from app.ledger.audit_walk import ChainVerdict, DatabaseAudit, Selection, Trust
 from app.opening import look_directly
 from app.settings import Settings, master_key_at_hand
 
@@ -38,6 +39,7 @@ async def verify_database(
     anchors: Sequence[Anchor],
     progress: Callable[[int], None],
     record: bool = False,
+    jobs: int = 1,
 ) -> Run:
     """Audits the database that the environment names; with ``record`` it is put on record afterwards.
 
@@ -59,6 +61,7 @@ async def verify_database(
         Trust(pinned, key),
         checkpoints=lambda name: checkpoints(_heads_of(name, anchors)),
         progress=_steps(progress),
+        jobs=jobs,
     )
     run = _run(found, anchors, agent_id=agent_id, tenant=tenant)
     run = msgspec.structs.replace(run, findings=(*run.findings, *troubles))

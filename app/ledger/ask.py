@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from app.errors import BadRequestError, NotFoundError, StartupError, TooManyRequestsError
-from app.ledger.audit import connected
+from app.ledger.audit_session import connected
 from db.errors import translate
 from db.pool import tenant_setting
 from db.schema import APP_ROLE, DEFAULT_TENANT_SLUG

@@ -11,36 +11,44 @@ Whatever goes wrong in one part is a finding beside what the others found, never
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Final
 from uuid import UUID
 
 import asyncpg
-import msgspec
 
 from app.chain.keys import PublicKey
-from app.chain.report import Report
 from app.chain.verdict import Verdict
-from app.chain.verify import ChainAudit
-from app.errors import KeyMaterialError, OrderError, TrailsError
-from app.ledger.administration_state import AdministrationState
+from app.errors import KeyMaterialError
+from app.ledger import audit_jobs
 from app.ledger.audit_administration import AllTables, BegunChain, differences, without_chain
-from app.ledger.audit_chain import AuditedChain, ChainName, Keys, RegisteredChain, UnregisteredRows
-from app.ledger.audit_rows import CHUNK_ROWS, AuditedRow, audited_rows, moment
+from app.ledger.audit_chain import Keys
+from app.ledger.audit_jobs import Crew, Shared, crew, exported, shareable
+from app.ledger.audit_rows import Place, moment, pieces, read_rows
+from app.ledger.audit_session import connected, enter_tenant, reading
+from app.ledger.audit_walk import (
+    AuditRun,
+    Checkpoints,
+    DatabaseAudit,
+    Progress,
+    Registry,
+    Selection,
+    Trust,
+    Walk,
+    part,
+    reported,
+)
 from app.ledger.sealed_key import MOVED, StoredKey, open_key
 from app.principal import ADMINISTRATION
 from db.checks import check_catalog
 from db.ledger import ChainRow
 from db.migrate import check_revision
-from db.pool import Connection, tenant_setting
-from db.schema import DEFAULT_TENANT_ID, DEFAULT_TENANT_SLUG
+from db.pool import Connection
+from db.schema import DEFAULT_TENANT_SLUG
 from db.sql import statements
 
 _AUDIT = statements("audit")
-_SESSION = statements("session")
 _BOUND: Final = (
     "row security binds the role {role}: only tenant {slug} was looked at; "
     "use an administrator's URL to look at all"
@@ -65,66 +73,7 @@ _NOT_COMPARED: Final = (
     "administration"
 )
 _NO_STATE: Final = "its records do not verify, so that no table was compared with them"
-_LOST: Final = (
-    OSError,
-    asyncio.IncompleteReadError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.PostgresConnectionError,
-)
-"""The connection is gone, and with it what would come next."""
-
-Checkpoints = Callable[["ChainName"], Mapping[int, str]]
-"""The hashes by seq that were kept elsewhere of one chain."""
-
-Progress = Callable[[int], None]
-"""Called with the number of records verified so far."""
-
-
-class ChainVerdict(msgspec.Struct, frozen=True):
-    """What was found in one chain."""
-
-    name: ChainName
-    report: Report
-    note: str = ""
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something that concerns no single chain: the catalog, a key, a table out of reach."""
-
-    verdict: Verdict
-    what: str
-    reason: str
-
-
-class Trust(msgspec.Struct, frozen=True):
-    """What signatures are believed from: pinned keys, else the stored ones that the master key opens."""
-
-    pinned: tuple[PublicKey, ...] = ()
-    master_key: bytes | None = None
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """What to look at: all that the role may see, or one tenant (by slug), or one agent's id."""
-
-    tenant: str | None = None
-    agent_id: str | None = None
-
-
-class DatabaseAudit:
-    """What an audit found; filled while it runs, so that an interruption loses nothing found before."""
-
-    def __init__(self) -> None:
-        self.chains: list[ChainVerdict] = []
-        self.problems: list[Problem] = []
-        self.notes: list[str] = []
-        self.checked = 0
-        self.complete = False
-        """Whether every row was read: only then is a chain that was not found missing."""
-
-    def problem(self, verdict: Verdict, what: str, reason: str) -> None:
-        """Adds a finding that concerns no single chain."""
-        self.problems.append(Problem(verdict, what, reason))
+_ONE_JOB: Final = "one process did all: several cannot share a snapshot of this database ({reason})"
 
 
 async def audit_database(
@@ -134,6 +83,7 @@ async def audit_database(
     *,
     checkpoints: Checkpoints = lambda _: {},
     progress: Progress = lambda _: None,
+    jobs: int = 1,
 ) -> DatabaseAudit:
     """Verifies the database behind ``url``. Never raises for what is wrong with it: that is the result.
 
@@ -143,72 +93,16 @@ async def audit_database(
         trust: whose signatures count.
         checkpoints: heads kept elsewhere, by chain.
         progress: told now and then how far it is.
+        jobs: processes that share the work; with 1 this one does it all.
     """
     found = DatabaseAudit()
-    with _reported(found, "database", (Exception,)):
+    with reported(found, "database", (Exception,)):
         async with connected(url) as connection:
-            await _audit(connection, _Run(found, selection, trust, checkpoints, progress))
+            await _audit(connection, AuditRun(url, found, selection, trust, checkpoints, progress, jobs))
     return found
 
 
-@contextmanager
-def _reported(found: DatabaseAudit, what: str, kinds: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turns an error of one of ``kinds`` into a finding of the part ``what``, which could not be checked."""
-    try:
-        yield
-    except kinds as error:
-        found.problem(Verdict.UNCHECKED, what, _reason(error))
-
-
-@asynccontextmanager
-async def _part(connection: Connection, found: DatabaseAudit, what: str) -> AsyncIterator[None]:
-    """One part of an audit: its failure is a finding, and the next part goes on in the same snapshot."""
-    try:
-        async with connection.transaction():
-            yield
-    except _LOST:
-        raise
-    except Exception as error:  # noqa: BLE001  a defect must not hide what the other parts find
-        found.problem(Verdict.UNCHECKED, what, _reason(error))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TrailsError):
-        return error.message
-    if isinstance(error, asyncpg.PostgresError):
-        return f"it refuses (SQLSTATE {error.sqlstate}): {error}"
-    if isinstance(error, _LOST):
-        return f"it cannot be reached, or the connection broke: {str(error) or type(error).__name__}"
-    return f"an unexpected error, which is a defect of this program: {type(error).__name__}: {error}"
-
-
-class _Run(msgspec.Struct, frozen=True):
-    """One audit under way."""
-
-    found: DatabaseAudit
-    selection: Selection
-    trust: Trust
-    checkpoints: Checkpoints
-    progress: Progress
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Connection]:
-    """A connection of its own, closed afterwards; its errors are asyncpg's and the network's."""
-    connection = await asyncpg.connect(
-        url,
-        timeout=10,
-        # Unqualified names in casts and operators are PostgreSQL's own, whatever the database was set to.
-        server_settings={"application_name": "trails-verify", "search_path": "pg_catalog"},
-    )
-    try:
-        yield connection
-    finally:
-        with suppress(OSError, asyncpg.InterfaceError, asyncpg.PostgresError):
-            await connection.close(timeout=5)
-
-
-async def _audit(connection: Connection, run: _Run) -> None:
+async def _audit(connection: Connection, run: AuditRun) -> None:
     scope = await connection.fetchrow(_AUDIT["scope"])
     if scope is None or not scope["migrated"]:
         run.found.problem(
@@ -216,74 +110,57 @@ async def _audit(connection: Connection, run: _Run) -> None:
         )
         return
     await _audit_catalog(connection, run)
+    slug = (run.selection.tenant or DEFAULT_TENANT_SLUG) if scope["bound"] else None
+    several = await _is_shareable(connection, run, slug)
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        await connection.execute(_AUDIT["read_tables"])
-        if scope["bound"]:
-            slug = run.selection.tenant or DEFAULT_TENANT_SLUG
+        shared = Shared(run.url, await exported(connection), slug) if several else None
+        await reading(connection)
+        if slug is not None:
             await enter_tenant(connection, slug)
             run.found.notes.append(_BOUND.format(role=scope["role"], slug=slug))
-        async with _part(connection, run.found, "registry and rows"):
+        async with part(connection, run.found, "registry and rows"):
             registry = await _registry(connection, run)
-            walk = await _audit_rows(connection, run, registry)
+            walk = await _audit_rows(connection, run, registry, shared)
             run.found.complete = True
             if run.selection.agent_id is None:
-                async with _part(connection, run.found, "administration"):
+                async with part(connection, run.found, "administration"):
                     await _audit_administration(connection, run, registry, walk, bound=scope["bound"])
             await _audit_keys(connection, run, registry)
-            async with _part(connection, run.found, "index of spans"):
+            async with part(connection, run.found, "index of spans"):
                 await _audit_spans(connection, run, registry)
-            async with _part(connection, run.found, "index of sendings"):
+            async with part(connection, run.found, "index of sendings"):
                 await _audit_sendings(connection, run, registry)
 
 
-async def _audit_catalog(connection: Connection, run: _Run) -> None:
+async def _is_shareable(connection: Connection, run: AuditRun, slug: str | None) -> bool:
+    """Whether several processes are asked for and can see one snapshot."""
+    if run.jobs < 2:
+        return False
+    if reason := await shareable(run.url, connection, slug):
+        run.found.notes.append(_ONE_JOB.format(reason=reason))
+    return not reason
+
+
+async def _audit_catalog(connection: Connection, run: AuditRun) -> None:
     """The catalog, which another revision's cannot be compared with."""
     known = False
-    async with _part(connection, run.found, "schema"):
+    async with part(connection, run.found, "schema"):
         await check_revision(connection)
         known = True
     if known:
-        async with _part(connection, run.found, "catalog"):
+        async with part(connection, run.found, "catalog"):
             for finding in await check_catalog(connection):
                 run.found.problem(Verdict.TAMPERED, f"catalog: {finding.object}", finding.problem)
 
 
-async def enter_tenant(connection: Connection, slug: str) -> None:
-    """Under row security: names the tenant to look at, which has to be known by its slug."""
-    await connection.execute(_SESSION["name_slug"], slug)
-    tenants = {row["slug"]: row["tenant_id"] for row in await connection.fetch(_AUDIT["tenants"])}
-    await connection.execute(_SESSION["name_tenants"], tenant_setting(tenants.get(slug, DEFAULT_TENANT_ID)))
-
-
-class _Registry(msgspec.Struct, frozen=True):
-    """What must be in the trail, and under whose keys."""
-
-    slugs: dict[UUID, str] | None
-    """None: the table of tenants is out of reach."""
-
-    chains: dict[tuple[UUID | None, UUID | None], ChainRow]
-    keys: Mapping[UUID, Keys] | None
-    """None: no key is known, every signer is self-declared."""
-
-    pinned: Keys
-
-    def name(self, tenant_id: UUID | None, agent_id: str | None, log_uuid: UUID | None) -> ChainName:
-        tenant = "(none)" if tenant_id is None else (self.slugs or {}).get(tenant_id, str(tenant_id))
-        return ChainName(tenant, agent_id or "(none)", str(log_uuid))
-
-    def keys_of(self, tenant_id: UUID) -> Keys | None:
-        """The keys that a tenant's chains are held against; None when no key is known at all."""
-        return self.pinned or (None if self.keys is None else self.keys.get(tenant_id, {}))
-
-
-async def _registry(connection: Connection, run: _Run) -> _Registry:
+async def _registry(connection: Connection, run: AuditRun) -> Registry:
     slugs: dict[UUID, str] | None = None
-    async with _part(connection, run.found, "tenants"):
+    async with part(connection, run.found, "tenants"):
         slugs = {row["tenant_id"]: row["slug"] for row in await connection.fetch(_AUDIT["tenants"])}
     pinned = {key.hex: key for key in run.trust.pinned}
     keys: Mapping[UUID, Keys] | None = None
     if not pinned and run.trust.master_key is not None:
-        async with _part(connection, run.found, "signing keys"):
+        async with part(connection, run.found, "signing keys"):
             keys = await _keys(connection, run.trust.master_key, run.found, slugs or {})
     rows = [
         ChainRow(tenant_id, agent_id, log_uuid, guarded, moment(created_at))
@@ -291,13 +168,13 @@ async def _registry(connection: Connection, run: _Run) -> _Registry:
     ]
     if run.selection.tenant is not None and slugs is not None:
         _report_tenantless(run, slugs, rows)
-    chains: dict[tuple[UUID | None, UUID | None], ChainRow] = {
+    chains: dict[Place, ChainRow] = {
         (row.tenant_id, row.log_uuid): row for row in rows if _selected(run.selection, slugs or {}, row)
     }
-    return _Registry(slugs, chains, keys, pinned)
+    return Registry(slugs, chains, keys, pinned)
 
 
-def _report_tenantless(run: _Run, slugs: Mapping[UUID, str], rows: list[ChainRow]) -> None:
+def _report_tenantless(run: AuditRun, slugs: Mapping[UUID, str], rows: list[ChainRow]) -> None:
     """Chains that cannot be selected by a slug, for their tenant has none any more: it may be this one."""
     strays = {row.tenant_id: row.agent_id for row in rows if row.tenant_id not in slugs}
     for tenant_id, agent_id in strays.items():
@@ -343,12 +220,24 @@ def _open(master_key: bytes, row: asyncpg.Record) -> StoredKey:
     return open_key(master_key, **{name: row[name] for name in columns})
 
 
-async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) -> _Walk:
+async def _audit_rows(
+    connection: Connection, run: AuditRun, registry: Registry, shared: Shared | None
+) -> Walk:
     """All rows, chain by chain; then the chains of the registry that had none."""
-    walk = _Walk(run, registry)
+    walk = Walk(run, registry)
     try:
-        async for row in audited_rows(connection, *_scope(run, registry)):
-            walk.take(row)
+        async with AsyncExitStack() as stack:
+            workers: Crew | None = None
+            async for piece in pieces(connection, _AUDIT["places"], *_scope(run, registry)):
+                if shared is not None and workers is None and run.found.checked >= audit_jobs.ROWS_ALONE:
+                    workers = await stack.enter_async_context(crew(connection, walk, shared, run.jobs))
+                if workers is not None:
+                    await workers.take(piece)
+                    continue
+                async for row in read_rows(connection, piece):
+                    walk.take(row)
+            if workers is not None:
+                await workers.end()
     except BaseException:
         walk.interrupt()
         raise
@@ -357,7 +246,7 @@ async def _audit_rows(connection: Connection, run: _Run, registry: _Registry) ->
 
 
 async def _audit_administration(
-    connection: Connection, run: _Run, registry: _Registry, walk: _Walk, *, bound: bool
+    connection: Connection, run: AuditRun, registry: Registry, walk: Walk, *, bound: bool
 ) -> None:
     """Tables and registry against what the records of administration say, tenant by tenant."""
     tables: AllTables | None = None
@@ -383,7 +272,7 @@ async def _audit_administration(
             run.found.problem(verdict, what, reason)
 
 
-async def _audit_keys(connection: Connection, run: _Run, registry: _Registry) -> None:
+async def _audit_keys(connection: Connection, run: AuditRun, registry: Registry) -> None:
     """Idempotency keys that one chain holds more than once, which its unique index should have refused."""
     for row in await connection.fetch(_AUDIT["repeated_keys"], *_scope(run, registry)):
         name = registry.name(row["tenant_id"], row["agent_id"], row["log_uuid"])
@@ -393,7 +282,7 @@ async def _audit_keys(connection: Connection, run: _Run, registry: _Registry) ->
         run.found.problem(Verdict.TAMPERED, f"chain {name.tenant}/{name.agent_id}", reason)
 
 
-async def _audit_spans(connection: Connection, run: _Run, registry: _Registry) -> None:
+async def _audit_spans(connection: Connection, run: AuditRun, registry: Registry) -> None:
     """Entries of the index of spans that no record bears out: such a span could not be recorded any more."""
     if not await connection.fetchval(_AUDIT["spans_indexed"]):
         return  # an older revision, which is a finding of its own
@@ -403,7 +292,7 @@ async def _audit_spans(connection: Connection, run: _Run, registry: _Registry) -
         run.found.problem(Verdict.TAMPERED, f"chain {_chain_of(registry, row)}", reason)
 
 
-async def _audit_sendings(connection: Connection, run: _Run, registry: _Registry) -> None:
+async def _audit_sendings(connection: Connection, run: AuditRun, registry: Registry) -> None:
     """Entries of the index of sendings that no record bears out, and records that it should name."""
     if not await connection.fetchval(_AUDIT["sendings_indexed"]):
         return  # an older revision, which is a finding of its own
@@ -414,14 +303,14 @@ async def _audit_sendings(connection: Connection, run: _Run, registry: _Registry
         run.found.problem(Verdict.TAMPERED, f"chain {_chain_of(registry, row)}", reason)
 
 
-def _chain_of(registry: _Registry, row: asyncpg.Record) -> str:
+def _chain_of(registry: Registry, row: asyncpg.Record) -> str:
     entry = registry.chains.get((row["tenant_id"], row["log_uuid"]))
     agent_id = row["agent_id"] if entry is None else entry.agent_id
     name = registry.name(row["tenant_id"], agent_id, row["log_uuid"])
     return f"{name.tenant}/{name.agent_id}"
 
 
-def _scope(run: _Run, registry: _Registry) -> tuple[list[UUID] | None, list[UUID] | None]:
+def _scope(run: AuditRun, registry: Registry) -> tuple[list[UUID] | None, list[UUID] | None]:
     """The tenants and chains to read; None for all."""
     tenants = logs = None
     if run.selection.tenant is not None:
@@ -430,94 +319,3 @@ def _scope(run: _Run, registry: _Registry) -> tuple[list[UUID] | None, list[UUID
     if run.selection.agent_id is not None:
         logs = [row.log_uuid for row in registry.chains.values()]
     return tenants, logs
-
-
-class _Walk:
-    """Goes through the rows, which come chain by chain."""
-
-    def __init__(self, run: _Run, registry: _Registry) -> None:
-        self._run = run
-        self._registry = registry
-        self._waiting = dict(registry.chains)
-        self._chain: AuditedChain | None = None
-        self._failed = False
-        self._begun: dict[tuple[UUID, UUID], tuple[str, datetime]] = {}
-        self.administrations: dict[UUID, AdministrationState] = {}
-        """What the administration chains that verify say, by tenant."""
-
-    def begun(self, entry: ChainRow) -> BegunChain:
-        """A chain of the registry with what its genesis record says, if that stands."""
-        key, at = self._begun.get((entry.tenant_id, entry.log_uuid), (None, None))
-        return BegunChain(entry.agent_id, str(entry.log_uuid), entry.guarded, key, at)
-
-    def take(self, row: AuditedRow) -> None:
-        """The next row."""
-        place = (row.spot.tenant_id, row.spot.log_uuid)
-        if self._chain is None or self._chain.place != place:
-            self._leave()
-            self._chain = _begin(self._run, self._registry, row, self._waiting.pop(place, None))
-        if not self._failed:
-            self._push(self._chain, row)
-        self._run.found.checked += 1
-        if self._run.found.checked % CHUNK_ROWS == 0:
-            self._run.progress(self._run.found.checked)
-
-    def end(self) -> None:
-        """There is no further row."""
-        self._leave()
-        self._run.progress(self._run.found.checked)
-        for entry in self._waiting.values():
-            self._run.found.chains.append(_vanished(self._run, self._registry, entry))
-
-    def interrupt(self) -> None:
-        """The rows end too soon: what was found in the present chain counts, that nothing was does not."""
-        chain, self._chain = self._chain, None
-        if chain is not None and (report := chain.report()).fault_count:
-            self._run.found.chains.append(ChainVerdict(chain.name, report, "not read to its end"))
-
-    def _push(self, chain: AuditedChain, row: AuditedRow) -> None:
-        what = f"chain {chain.name.tenant}/{chain.name.agent_id} from seq {row.spot.seq}"
-        self._failed = True  # until it is done: a defect must not hide what the other chains say
-        with _reported(self._run.found, what, (Exception,)):
-            chain.push(row)
-            self._failed = False
-
-    def _leave(self) -> None:
-        if self._failed:
-            self.interrupt()
-        elif self._chain is not None:
-            self._chain.end()
-            verdict = ChainVerdict(self._chain.name, self._chain.report(), self._chain.note)
-            self._run.found.chains.append(verdict)
-            self._keep(self._chain, verdict.report)
-        self._chain, self._failed = None, False
-
-    def _keep(self, chain: AuditedChain, report: Report) -> None:
-        """Keeps what is compared when all rows were read."""
-        if not isinstance(chain, RegisteredChain):
-            return
-        if chain.begun is not None:
-            self._begun[chain.entry.tenant_id, chain.entry.log_uuid] = chain.begun
-        if chain.administration is not None and not report.fault_count:
-            self.administrations[chain.entry.tenant_id] = chain.administration
-
-
-def _begin(run: _Run, registry: _Registry, row: AuditedRow, entry: ChainRow | None) -> AuditedChain:
-    if entry is None:
-        agent_id = None if row.trail is None else row.trail.agent_id
-        name = registry.name(row.spot.tenant_id, agent_id, row.spot.log_uuid)
-        return UnregisteredRows(name, row)
-    name = registry.name(entry.tenant_id, entry.agent_id, entry.log_uuid)
-    keys = registry.keys_of(entry.tenant_id)
-    follow = bool(registry.pinned)
-    chain = RegisteredChain(name, entry, keys, run.checkpoints(name), row, follow_rotation=follow)
-    if registry.slugs is not None and entry.tenant_id not in registry.slugs:
-        chain.doubt_tenant()
-    return chain
-
-
-def _vanished(run: _Run, registry: _Registry, entry: ChainRow) -> ChainVerdict:
-    name = registry.name(entry.tenant_id, entry.agent_id, entry.log_uuid)
-    audit = ChainAudit(None, run.checkpoints(name))
-    audit.note(OrderError("the registry names this chain, but the table holds no record of it", seq=0))
-    return ChainVerdict(name, audit.report())

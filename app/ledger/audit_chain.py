@@ -187,6 +187,12 @@ class RegisteredChain(AuditedChain):
         return None if self._act_end > position.head.seq else Reached(position, self.begun)
 
     @property
+    def reached_us(self) -> int | None:
+        """The time of the last record that was verified."""
+        head = self._audit.head
+        return None if head is None or not self._rows else head.timestamp_us
+
+    @property
     def key(self) -> PublicKey | None:
         """The key in force behind what was taken so far, if nothing is wrong with it."""
         return None if self._audit.position() is None else self._audit.key

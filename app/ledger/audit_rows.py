@@ -38,6 +38,10 @@ _NO_VALUE: Final = ("22", "54")
 _NO_COMPARISON: Final = frozenset({"42703", "42804", "42846", "42883"})
 
 
+Place = tuple[UUID | None, UUID | None]
+"""A chain as the table names it: tenant and log_uuid, of which either may be missing."""
+
+
 class Spot(msgspec.Struct, frozen=True):
     """Where a row stands: table and place in it, its chain and ``seq``, and the bytes of its texts."""
 
@@ -47,6 +51,11 @@ class Spot(msgspec.Struct, frozen=True):
     log_uuid: UUID | None
     seq: int | None
     size: int
+
+    @property
+    def place(self) -> Place:
+        """The chain that it belongs to, as the table says."""
+        return self.tenant_id, self.log_uuid
 
 
 class AuditedRow(msgspec.Struct, frozen=True):
@@ -86,21 +95,18 @@ async def fetch(
     return {(table, tid): columns for table, tid, *columns in rows}
 
 
-async def audited_rows(
-    connection: Connection, tenants: list[UUID] | None, logs: list[UUID] | None
-) -> AsyncIterator[AuditedRow]:
-    """Every row of the table, or those of some tenants or chains: chain by chain, in order of ``seq``."""
-    async for piece in pieces(connection, _AUDIT["places"], tenants, logs):
-        readable = [spot for spot in piece if spot.size <= MAX_ROW_BYTES]
-        rows = await fetch(connection, _AUDIT["rows_at"], readable)
-        mirrored = await _mirrored(connection, readable)
-        for spot in piece:
-            place = (spot.table, spot.tid)
-            if place in rows:
-                row_id, *columns = rows[place]
-                yield AuditedRow(spot, row_id, _trail(columns), mirrored.get(place))
-            else:
-                yield AuditedRow(spot, None, None, None)
+async def read_rows(connection: Connection, spots: Sequence[Spot]) -> AsyncIterator[AuditedRow]:
+    """The rows at ``spots``, in their order; they are no more than may be fetched at once."""
+    readable = [spot for spot in spots if spot.size <= MAX_ROW_BYTES]
+    rows = await fetch(connection, _AUDIT["rows_at"], readable)
+    mirrored = await _mirrored(connection, readable)
+    for spot in spots:
+        at = (spot.table, spot.tid)
+        if at in rows:
+            row_id, *columns = rows[at]
+            yield AuditedRow(spot, row_id, _trail(columns), mirrored.get(at))
+        else:
+            yield AuditedRow(spot, None, None, None)
 
 
 async def _mirrored(connection: Connection, spots: Sequence[Spot]) -> dict[tuple[int, str], bool]:

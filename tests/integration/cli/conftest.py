@@ -15,6 +15,7 @@ from pytest_postgresql.executors import NoopExecutor
 from app.ledger import Ledger
 from db.pool import create_pool
 from tests.support.cli import Result, run_trails, verify
+from tests.support.jobs import shared_work
 from tests.support.ledgers import MASTER_KEY, Caller
 from tests.support.postgres import Database, Server, fresh_database
 from tests.support.server import server, servers, start_server
@@ -41,9 +42,15 @@ class Trail(msgspec.Struct, frozen=True):
         env = {"TRAILS_DATABASE_URL": url, "TRAILS_DATA_DIR": str(self.folder / "data")}
         return env if master_key is None else {**env, "TRAILS_MASTER_KEY": master_key.hex()}
 
-    def verify(self, *arguments: object, env: dict[str, str] | None = None) -> Result:
-        """``trails verify`` on the database, in its three forms."""
-        return verify(*arguments, env=self.env if env is None else env)
+    def verify(self, *arguments: object, env: dict[str, str] | None = None, compare: bool = True) -> Result:
+        """``trails verify`` on the database, in its three forms; and shared by workers, which must agree."""
+        env = self.env if env is None else env
+        found = verify(*arguments, "--jobs", 1, env=env)
+        if compare and "--record" not in arguments:  # which changes what the next one finds
+            with shared_work():
+                shared = run_trails("verify", *arguments, "--jobs", 3, "--json", env=env)
+            assert (shared.code, shared.json) == (found.code, found.json), shared.out
+        return found
 
     def trails(self, *arguments: object) -> Result:
         """Any ``trails`` command on the database."""

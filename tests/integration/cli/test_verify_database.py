@@ -436,7 +436,7 @@ def test_c22_a_chain_read_halfway_keeps_its_faults(trail: Trail, monkeypatch: py
 
     monkeypatch.setattr(audit_rows, "fetch", breaking)
     monkeypatch.setattr(audit_rows, "CHUNK_ROWS", 1)
-    result = trail.verify()
+    result = trail.verify(compare=False)
     assert (result.code, faults(result)) == (1, [(1, "order")])
     assert findings(result) == [("database", "could not check")]
     notes = [chain["note"] for chain in result.json["chains"] if chain["agent_id"] != "_administration"]

@@ -1,0 +1,37 @@
+"""An audit shared by workers that are threads of this process, to compare with one that is not shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from app.ledger import audit_jobs, audit_rows
+
+
+class Threads(ThreadPoolExecutor):
+    """In the place of processes: one thread, which does what a worker's process does."""
+
+    def __init__(self, jobs: int, *, initargs: tuple[Any, ...], **_processes: object) -> None:
+        super().__init__(min(jobs, 1))
+        self._worker = audit_jobs._worker = audit_jobs._Worker(*initargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the worker's connection as well."""
+        if self._worker._connection is not None:
+            self.submit(self._worker._runner.run, self._worker._connection.close()).result()
+        self.submit(self._worker._runner.close).result()
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+@contextmanager
+def shared_work(rows: int = 3, workers: object = Threads) -> Iterator[None]:
+    """Audits give every piece of so many rows to a worker, from the first one on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_rows, "CHUNK_ROWS", rows)
+        patch.setattr(audit_jobs, "ROWS_ALONE", 0)
+        patch.setattr(audit_jobs, "ProcessPoolExecutor", workers)
+        yield
