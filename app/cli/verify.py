@@ -35,6 +35,10 @@ Examples:
   trails verify scout.jsonl --public-key 03a1…     against the key you were given
   curl … | trails verify - --json                  from a pipe, for programs
 
+Several processes share the work (--jobs); the verdict is that of one. Memory does not grow with the length of
+a chain: each process holds one piece of the table at a time (8 MiB of text, or one record that is larger).
+Whatever ends before its time, a process or the connection, is no success: "could not check".
+
 A verification changes nothing of what it looks at. With --record its outcome is put on record in the
 administration chain of each tenant, which takes the master key and the service's database role.
 

@@ -20,6 +20,7 @@ from app.guard.words import OutcomeStatus
 from app.ledger.administration_state import AdministrationState
 from app.ledger.audit_rows import AuditedRow
 from app.ledger.chain import ChainId
+from app.ledger.fold import CHANGES_NOTHING
 from app.ledger.idempotency import MEMBER
 from app.ledger.inspect import ChainInspector
 from app.moment import from_microseconds
@@ -37,12 +38,14 @@ class ProvenRows(msgspec.Struct, frozen=True):
     """Rows of one chain that were proven by themselves, texts and columns.
 
     ``act_end`` is the least seq at which all their acts can end, ``begun`` key (hex) and time of the genesis
-    record, if that is among them.
+    record, if that is among them; ``folded`` are the records that snapshots sum up, each with the key in
+    force behind it.
     """
 
     stretch: Stretch
     act_end: int
     begun: tuple[str, datetime] | None
+    folded: tuple[tuple[VerifiedRecord, PublicKey], ...]
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -126,6 +129,7 @@ class RegisteredChain(AuditedChain):
         self._audit = self._inspector.audit
         self._rows = 0
         self._act_end = 0
+        self._folded: list[tuple[VerifiedRecord, PublicKey]] | None = None
         self.begun: tuple[str, datetime] | None = None
         """Key (hex) and time of the genesis record, when that stands."""
 
@@ -134,6 +138,10 @@ class RegisteredChain(AuditedChain):
 
         if keys is not None and not keys:
             self._audit.note(SignatureError("the tenant has no signing key that opens", seq=first.spot.seq))
+
+    def collect(self) -> None:
+        """Keeps the records that a snapshot sums up, for whoever goes on behind them."""
+        self._folded = []
 
     def suppose(self, after: Head, key: PublicKey, checkpoints: Mapping[int, str]) -> None:
         """Begins behind a record that is only supposed to stand: what follows is proven by itself."""
@@ -161,7 +169,9 @@ class RegisteredChain(AuditedChain):
     def proven(self, first_us: int) -> ProvenRows | None:
         """What was proven, ``first_us`` being the time of the first row; None when anything was wrong."""
         stretch = self._audit.stretch(first_us)
-        return None if stretch is None else ProvenRows(stretch, self._act_end, self.begun)
+        if stretch is None:
+            return None
+        return ProvenRows(stretch, self._act_end, self.begun, tuple(self._folded or ()))
 
     def adopt(self, proven: ProvenRows) -> bool:
         """Takes rows for verified that were proven elsewhere; False if they may not be the next ones."""
@@ -169,8 +179,13 @@ class RegisteredChain(AuditedChain):
             return False
         if not self._rows and not self._audit.report().fault_count:
             self._begin_with(proven.stretch.genesis_key)
+        try:
+            snapshots = self._inspector.snapshots.after(proven.folded, proven.stretch.head)
+        except ChainError:
+            return False  # whoever reads the rows says which it is
         if not self._audit.adopt(proven.stretch):
             return False
+        self._inspector.snapshots = snapshots
         self._rows += proven.stretch.records
         self._act_end = max(self._act_end, proven.act_end)
         self.begun = self.begun or proven.begun
@@ -213,6 +228,8 @@ class RegisteredChain(AuditedChain):
         record = self._inspector.push(trail)
         if record is None:
             return
+        if self._folded is not None and record.kind not in CHANGES_NOTHING and self._audit.key is not None:
+            self._folded.append((record, self._audit.key))
         self._act_end = max(self._act_end, last_of_act(record))
         try:
             self._compare(row, trail, record)

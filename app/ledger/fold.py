@@ -12,9 +12,10 @@ from uuid import UUID
 import msgspec
 
 from app.chain.keys import PublicKey
-from app.chain.record import KEY_ROTATED, SNAPSHOT, Draft
+from app.chain.record import KEY_ROTATED, SNAPSHOT, Draft, Head
 from app.errors import ChainError, FoldError, FormatError, KeyMaterialError
 from app.guard.fields import FieldError, as_object, text
+from app.guard.kinds import EVENT, TRACE
 from app.guard.snapshot import state_from_json, state_to_json
 from app.guard.state import EMPTY, GuardState, evolve
 from app.ledger.administration_state import NO_STANDING, TenantStanding, stand
@@ -22,6 +23,8 @@ from app.principal import ADMINISTRATION
 from app.redaction import DEFAULT_RULES, RuleList
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from app.chain.record import VerifiedRecord
     from app.chain.strict import JsonObject, JsonValue
 
@@ -172,6 +175,30 @@ class SnapshotCheck:
             fault, self._lost = self._lost, _TOLD
             raise fault
 
+    def after(self, records: Iterable[tuple[VerifiedRecord, PublicKey]], head: Head) -> SnapshotCheck:
+        """The check that stands at ``head``, when these are all records up to there that change something.
+
+        Raises:
+            FoldError, FormatError: as ``push`` does.
+        """
+        moved = SnapshotCheck(self._fold.id)
+        moved._lost = self._lost
+        for name in Fold.__slots__:
+            setattr(moved._fold, name, getattr(self._fold, name))
+        for record, key in records:
+            if record.seq:
+                moved._skip_to(Head(record.seq - 1, record.prev_hash, record.timestamp_us))
+            moved.push(record, key)
+        moved._skip_to(head)
+        return moved
+
+    def _skip_to(self, head: Head) -> None:
+        if self._lost is None:
+            self._fold.state = msgspec.structs.replace(self._fold.state, head=head)
+
+
+CHANGES_NOTHING: Final = frozenset({TRACE, EVENT})
+"""Kinds of records that a fold passes over but for its place; most records of most chains are of these."""
 
 _TOLD: Final = ChainError("it was told what is wrong")
 

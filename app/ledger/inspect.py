@@ -53,7 +53,7 @@ class ChainInspector:
         pins: Iterable[PublicKey] = (),
     ) -> None:
         self._id = chain_id
-        self._snapshots = SnapshotCheck(chain_id)
+        self.snapshots = SnapshotCheck(chain_id)
         self.audit = ChainAudit(trusted, checkpoints, pins=pins)
 
     def push(self, row: TrailRow) -> VerifiedRecord | None:
@@ -70,7 +70,7 @@ class ChainInspector:
             if signed_by is not None:
                 check_mirror(self._id, row, record, signed_by)
             if self.audit.key is not None:
-                self._snapshots.push(record, self.audit.key)
+                self.snapshots.push(record, self.audit.key)
         except ChainError as error:
             self.audit.doubt(error)
             return None
