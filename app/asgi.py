@@ -21,7 +21,7 @@ from app.http.options import options_of
 from app.http.problems import respond
 from app.http.routes import ROUTES
 from app.ledger import Ledger
-from app.opening import connect
+from app.opening import connect, heads_kept
 from app.settings import Secrets, Settings, load_secrets, settings_of_this_process
 from app.tokens import Tokens
 from db.schema import DEFAULT_TENANT_ID
@@ -54,10 +54,11 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with opener(settings, secrets) as ledger:
             services.ledger = ledger
-            try:
-                yield
-            finally:
-                services.draining = True
+            async with heads_kept(ledger, settings):
+                try:
+                    yield
+                finally:
+                    services.draining = True
 
     return Edge(_routes(lifespan), services)
 

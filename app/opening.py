@@ -16,8 +16,11 @@ import asyncpg
 import msgspec
 
 import db.ledger
+from app import heads
 from app.errors import KeyMaterialError, StartupError
+from app.heads import NO_HEADS, KeptHeads
 from app.ledger import Ledger
+from app.ledger.heads import unusable
 from app.ledger.sealed_key import open_key
 from app.settings import MASTER_KEY_FILE, Secrets, Settings
 from db import pooler
@@ -204,7 +207,7 @@ async def open_ledger(pool: Pool, settings: Settings, secrets: Secrets) -> Ledge
     """``Ledger.open``, which says so when the master key is another installation's.
 
     Raises:
-        StartupError: none of the default tenant's keys opens.
+        StartupError: none of the default tenant's keys opens, or the file of heads cannot be read.
         KeyMaterialError: a stored key is not what it should be.
         UnavailableError: the database is away.
     """
@@ -214,12 +217,38 @@ async def open_ledger(pool: Pool, settings: Settings, secrets: Secrets) -> Ledge
             master_key=secrets.master_key,
             chains=settings.chain_cache,
             snapshot_every=settings.snapshot_every,
+            kept=_kept(settings),
         )
     except KeyMaterialError as error:
         rows: Iterable[SigningKeyRow] = await db.ledger.signing_keys(pool, DEFAULT_TENANT_ID)
         if any(_opens(row, secrets) for row in rows):
             raise
         raise another_master_key(settings) from error
+
+
+def _kept(settings: Settings) -> KeptHeads:
+    """The heads that were seen before."""
+    if settings.heads_file is None:
+        return NO_HEADS
+    try:
+        return heads.read(settings.heads_file)
+    except (OSError, ValueError) as error:
+        raise unusable(settings.heads_file, error) from error
+
+
+@asynccontextmanager
+async def heads_kept(ledger: Ledger, settings: Settings) -> AsyncIterator[None]:
+    """Keeps the file of heads as long as the block runs, if one is set.
+
+    Raises:
+        StartupError: the file cannot be read or written.
+        UnavailableError: the database is away.
+    """
+    if settings.heads_file is None:
+        yield
+        return
+    async with ledger.keep_heads(settings.heads_file, settings.heads_secs):
+        yield
 
 
 def another_master_key(settings: Settings) -> StartupError:

@@ -262,6 +262,14 @@ SETTINGS: tuple[Setting, ...] = (
         "Addresses and networks of proxies whose X-Forwarded-For is believed; unset: nobody's.",
         _networks,
     ),
+    Setting(
+        "TRAILS_HEADS_FILE",
+        "heads_file",
+        "",
+        "File that keeps the newest head of each chain, best on another machine's disk; unset: none is kept.",
+        Path,
+    ),
+    Setting("TRAILS_HEADS_SECS", "heads_secs", "60", "How often it is written, in seconds.", _seconds),
     Setting("TRAILS_LOG_LEVEL", "log_level", "info", "debug, info, warning or error.", _one_of(_LEVELS)),
     Setting(
         "TRAILS_LOG_FORMAT", "log_format", "text", "text or json: one event is one line.", _one_of(_FORMATS)
@@ -303,6 +311,8 @@ class Settings(msgspec.Struct, frozen=True):
     allowed_hosts: tuple[str, ...] | None = None
     cors_origins: tuple[str, ...] | None = None
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
+    heads_file: Path | None = None
+    heads_secs: float = 60.0
     log_level: str = "info"
     log_format: str = "text"
     log_requests: bool = True

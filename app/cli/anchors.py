@@ -7,7 +7,6 @@ is a comment, as are lines that begin with ``#``. ``trails verify --save-heads F
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -15,8 +14,7 @@ from typing import Final
 import click
 import msgspec
 
-_HEAD: Final = re.compile(r"(?P<seq>0|[1-9][0-9]{0,18}):(?P<hash>[0-9a-f]{64})")
-_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+from app.heads import HEAD, LOG_UUID
 
 _MAX_TROUBLES: Final = 3
 """Lines of a heads file that are named when they cannot be read."""
@@ -51,7 +49,7 @@ def parse_checkpoint(text: str) -> Anchor:
     Raises:
         click.BadParameter: another form.
     """
-    match = _HEAD.fullmatch(text.strip())
+    match = HEAD.fullmatch(text.strip())
     if match is None:
         raise click.BadParameter(
             f"{text!r} is not SEQ:HASH, such as 41:9f2c… with 64 lowercase hex digits after the colon"
@@ -110,7 +108,7 @@ def contradiction(anchors: Iterable[Anchor]) -> str:
 def _named(anchor: Anchor, name: str | None) -> Anchor:
     if name is None:
         return anchor
-    if _UUID.fullmatch(name.lower()):
+    if LOG_UUID.fullmatch(name.lower()):
         return msgspec.structs.replace(anchor, log_uuid=name.lower())
     tenant, slash, agent_id = name.rpartition("/")
     return msgspec.structs.replace(anchor, tenant=tenant if slash else None, agent_id=agent_id)

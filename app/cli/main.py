@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "key": "Issue, list and revoke API keys.",
     "redaction": "Choose what is taken out of records before they are written.",
     "sql-login": "PostgreSQL logins of auditors, each for one tenant.",
+    "heads": "Accept that records which were seen before are lost.",
     "demo": "A scripted agent, a tampered copy, and the verifier that finds it.",
 }
 """Each is the command in the module ``app.cli.<name>``, with ``_`` for ``-``."""

@@ -14,7 +14,7 @@ import msgspec
 from app.chain.keys import derive
 from app.embedded import EmbeddedPostgres
 from app.errors import StartupError
-from app.opening import Login, accepts, check_master_key, connect, look
+from app.opening import Login, accepts, check_master_key, connect, heads_kept, look
 from app.settings import Secrets, Settings, load_secrets
 from db import migrate
 from db.schema import APP_ROLE
@@ -129,5 +129,5 @@ def preflight(settings: Settings, url: str, secrets: Secrets) -> None:
 
 
 async def _preflight(settings: Settings, secrets: Secrets) -> None:
-    async with connect(settings, secrets):
+    async with connect(settings, secrets) as ledger, heads_kept(ledger, settings):
         pass

@@ -178,6 +178,13 @@ def _ledger(meter: Meter) -> Iterator[Metric]:
     _add(groups, meter.groups)
     yield groups
 
+    about = "When the file of heads was last known to be up to date; 0: none is kept."
+    yield _gauge("trails_heads_timestamp_seconds", about, meter.heads.at)
+    about = "Rounds in which it could not be read or written."
+    yield _counter("trails_heads_failures", about, [((), meter.heads.failures)])
+    about = "Chains of which more was seen than the table holds."
+    yield _gauge("trails_chains_behind", about, meter.heads.behind)
+
 
 def _load(load: Load) -> Iterator[Metric]:
     yield _gauge("trails_appends_waiting", "Appends that wait for their statement.", load.waiting)

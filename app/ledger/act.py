@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from app.ledger.commit import Committer
     from app.ledger.keystore import Keystore, TenantKeys
     from app.ledger.origins import Origins
+    from app.ledger.seen import Seen
     from app.ledger.signers import SourceSigner
     from app.ledger.snapshots import Snapshots
     from app.ledger.standings import Standings
@@ -74,8 +75,10 @@ class Actor:
         *,
         origins: Origins,
         snapshots: Snapshots,
+        seen: Seen,
         meter: Meter | None = None,
     ) -> None:
+        self._seen = seen
         self._origins = origins
         self._snapshots = snapshots
         self._meter = meter or Meter()
@@ -136,6 +139,9 @@ class Actor:
         chain.require_sound()
         if not chain.opened:
             await self._open(chain, keys)
+        elif self._seen.ahead(chain):
+            await catch_up(self._pool, chain, keys)
+            await self._seen.require(chain)
         await give_way(self._pool, chain, keys)
         if keys.is_retired(chain.key_in_force):
             await self._renew_key(chain, keys)
@@ -184,6 +190,8 @@ class Actor:
                 await self._open(chain, keys)
             else:
                 await catch_up(self._pool, chain, keys)
+                if self._seen.ahead(chain):
+                    await self._seen.require(chain)
             return chain.state
 
     async def _open(self, chain: Chain, keys: TenantKeys) -> None:
@@ -198,6 +206,7 @@ class Actor:
             problem = await self._origins.problem(chain.id, chain.genesis_key, keys)
             if problem is not None:
                 raise chain.quarantine(problem)
+        await self._seen.require(chain)
         for attempt in range(MAX_ATTEMPTS):
             act = missing_termination(chain.state, agent_id=chain.id.agent_id)
             if act is None:

@@ -21,6 +21,7 @@ from app.ledger.fold import SnapshotCheck
 from app.ledger.mirror import check_mirror
 from app.ledger.read import GONE, signed_of
 from app.ledger.rebuild import CHUNK_ROWS
+from app.ledger.seen import MISSING, NOTHING_SEEN
 
 if TYPE_CHECKING:
     from app.chain.keys import PublicKey
@@ -95,6 +96,7 @@ class Inspection:
         origins: judges chains that begin with a retired key.
         known: the last record that this process verified of the chain, asked anew with each slice. A table
             that was set back and written on verifies on its own; what was verified here before must stand.
+        seen: hashes by seq of records that were seen before, here or elsewhere, which must stand too.
     """
 
     def __init__(
@@ -104,8 +106,11 @@ class Inspection:
         keystore: Keystore,
         origins: Origins,
         known: Callable[[], Head | None],
+        *,
+        seen: Mapping[int, str] = NOTHING_SEEN,
     ) -> None:
         self.id = chain_id
+        self._seen = seen
         self.over = False
         """Whether the end was reached and all was judged."""
 
@@ -153,7 +158,8 @@ class Inspection:
             if self._trusted is None:  # what is known of the keys may be older than the row
                 self._keystore.forget(self.id.tenant_id)
                 self._trusted = (await self._keystore.of(self.id.tenant_id)).public(rows[0].key_id)
-        return ChainInspector(self.id, self._trusted, {} if known is None else {known.seq: known.hash})
+        checkpoints = self._seen if known is None else {**self._seen, known.seq: known.hash}
+        return ChainInspector(self.id, self._trusted, checkpoints)
 
     async def _end(self, inspector: ChainInspector, known: Head | None) -> None:
         """Judges what only shows when there is no further row."""
@@ -169,6 +175,8 @@ class Inspection:
             inspector.audit.note(SignatureError(problem, seq=0))
         elif known is not None and (head is None or head.seq < known.seq):
             inspector.audit.note(OrderError(GONE.format(seq=known.seq), seq=known.seq))
+        elif self._seen and (head is None or head.seq < max(self._seen)):
+            inspector.audit.note(OrderError(MISSING.format(seq=max(self._seen)), seq=max(self._seen)))
         self.over = True
 
 
@@ -179,9 +187,11 @@ class Slice(msgspec.Struct, frozen=True):
     chars: int
 
 
-async def inspect_chain(pool: Pool, chain: Chain, keystore: Keystore, origins: Origins) -> JsonObject:
+async def inspect_chain(
+    pool: Pool, chain: Chain, keystore: Keystore, origins: Origins, *, seen: Mapping[int, str] = NOTHING_SEEN
+) -> JsonObject:
     """Verifies one chain from genesis to head; the answer of ``GET …/verify``."""
-    inspection = Inspection(pool, chain.id, keystore, origins, lambda: chain.head)
+    inspection = Inspection(pool, chain.id, keystore, origins, lambda: chain.head, seen=seen)
     while not inspection.over:
         await inspection.advance()
     return verdict_of(inspection.report)

@@ -32,12 +32,14 @@ from app.errors import (
 from app.guard import decide
 from app.guard.claim import claim
 from app.guard.standing import standing
+from app.heads import NO_HEADS, KeptHeads
 from app.ledger.act import Actor
 from app.ledger.administration import Administration, written
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
 from app.ledger.filing import NewChain, genesis_payload
+from app.ledger.heads import Compared, HeadsKeeper, compare
 from app.ledger.inspect import first_failure, inspect_chain
 from app.ledger.key_ring import KeyRing
 from app.ledger.keystore import Keystore
@@ -50,6 +52,7 @@ from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
 from app.ledger.redacting import Redacting, noted
 from app.ledger.replay import Done, recall
+from app.ledger.seen import Seen
 from app.ledger.sessions import Sessions
 from app.ledger.snapshots import EVERY, Snapshots
 from app.ledger.standings import Standings
@@ -58,6 +61,9 @@ from db.schema import DEFAULT_TENANT_ID
 from db.spans import Sight
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
     from app.chain.strict import JsonObject, JsonValue
     from app.guard import bodies
     from app.guard.decide import Act, Ask, Decision
@@ -95,6 +101,7 @@ class Ledger:
         clock: Clock = system_clock,
         chains: int = CHAIN_CAPACITY,
         snapshot_every: int = EVERY,
+        kept: KeptHeads = NO_HEADS,
     ) -> None:
         self._pool = pool
         self._clock = clock
@@ -103,7 +110,10 @@ class Ledger:
         self._committer = Committer(pool, meter=self.meter)
         self._chains = Chains(pool, capacity=chains)
         self._snapshots = Snapshots(pool, every=snapshot_every)
-        self._standings = Standings(pool, self._chains, self._keystore, snapshots=self._snapshots)
+        self._seen = Seen(pool, self._keystore.slug_of, kept)
+        self._standings = Standings(
+            pool, self._chains, self._keystore, snapshots=self._snapshots, seen=self._seen
+        )
         self._origins = Origins(pool, self._chains)
         self._redacting = Redacting(self._standings, master_key)
         self._actor = Actor(
@@ -114,6 +124,7 @@ class Ledger:
             clock,
             origins=self._origins,
             snapshots=self._snapshots,
+            seen=self._seen,
             meter=self.meter,
         )
         mint = Mint(master_key)
@@ -144,14 +155,17 @@ class Ledger:
         clock: Clock = system_clock,
         chains: int = CHAIN_CAPACITY,
         snapshot_every: int = EVERY,
+        kept: KeptHeads = NO_HEADS,
     ) -> Self:
         """Opens the ledger, and makes the default tenant with its signing key when there is none.
+
+        Chains that have not the heads of ``kept`` are not gone on with.
 
         Raises:
             KeyMaterialError: the stored keys do not open under ``master_key``.
             UnavailableError: the database is away.
         """
-        ledger = cls(pool, master_key, clock=clock, chains=chains, snapshot_every=snapshot_every)
+        ledger = cls(pool, master_key, clock=clock, chains=chains, snapshot_every=snapshot_every, kept=kept)
         await ledger.create_tenant(DEFAULT_TENANT_ID, "default", "Default tenant")
         return ledger
 
@@ -161,6 +175,14 @@ class Ledger:
         await self.administration.close()
         await self._key_ring.close()
         await self._committer.close()
+
+    def keep_heads(self, path: Path, secs: float) -> AbstractAsyncContextManager[None]:
+        """Keeps the file of heads as long as the block runs; see ``HeadsKeeper.keeping``."""
+        return HeadsKeeper(self._pool, self._seen, self.meter.heads, path, secs).keeping()
+
+    async def compare_heads(self, kept: KeptHeads) -> Compared:
+        """What the chains of all tenants hold of heads that were kept elsewhere; see ``app.ledger.heads``."""
+        return await compare(self._pool, kept)
 
     async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> None:
         """Makes a tenant with its own signing key, unless it exists."""
@@ -599,7 +621,8 @@ class Ledger:
         """
         chain = await self._chain(grant)
         fault = chain.fault
-        verdict = await inspect_chain(self._pool, chain, self._keystore, self._origins)
+        seen = self._seen.heads_of(chain.id)
+        verdict = await inspect_chain(self._pool, chain, self._keystore, self._origins, seen=seen)
         async with chain.exclusively():  # an act that is under way still counts on what was read
             if verdict["ok"] and chain.fault is not None and chain.fault is fault:  # not one found meanwhile
                 chain.release()

@@ -71,6 +71,23 @@ class Load(msgspec.Struct, frozen=True):
     most_connections: int
 
 
+class HeadsMeter:
+    """What became of the file of heads (``TRAILS_HEADS_FILE``).
+
+    Attributes:
+        at: when this process last knew it to be up to date, seconds since 1970; 0.0: none is kept.
+        failures: rounds in which it could not be read or written.
+        behind: chains of which more was seen than the table holds.
+    """
+
+    __slots__ = ("at", "behind", "failures")
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.failures = 0
+        self.behind = 0
+
+
 class Meter:
     """Counts since the process began. For one event loop.
 
@@ -79,16 +96,18 @@ class Meter:
         appends: seconds from asking for an append to its being on disk.
         groups: appends that were sent in one statement.
         stale: times that another process was faster on a chain, so that it was read on.
+        heads: the file of heads that this process helps to keep.
         decisions: what the guard put on record, by tenant's slug, verdict and the code of a denial.
     """
 
-    __slots__ = ("appends", "decisions", "groups", "records", "stale", "tenants")
+    __slots__ = ("appends", "decisions", "groups", "heads", "records", "stale", "tenants")
 
     def __init__(self) -> None:
         self.records = 0
         self.appends = Distribution(SECONDS)
         self.groups = Distribution(SIZES)
         self.stale = 0
+        self.heads = HeadsMeter()
         self.decisions: dict[tuple[str, str, str], int] = {}
         self.tenants: set[str] = set()
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from app.ledger.chain import Chain, Chains
     from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.seen import Seen
     from app.ledger.snapshots import Snapshots
     from db.pool import Pool
 
@@ -48,8 +49,10 @@ class Standings:
         keystore: Keystore,
         *,
         snapshots: Snapshots,
+        seen: Seen,
         fresh_secs: float = FRESH_SECS,
     ) -> None:
+        self._seen = seen
         self._pool = pool
         self._snapshots = snapshots
         self._chains = chains
@@ -116,9 +119,13 @@ class Standings:
         """Folds what the table holds; without waiting for acts of this process when it is folded already."""
         chain.require_sound()
         newest = await db.ledger.head(self._pool, chain.id.tenant_id, chain.id.log_uuid)
-        if newest is not None and chain.head is not None and newest[0] <= chain.head.seq:
+        is_ahead = self._seen.ahead(chain)
+        if not is_ahead and newest is not None and chain.head is not None and newest[0] <= chain.head.seq:
             return
         keys = await self._keystore.of(chain.id.tenant_id)
         async with chain.exclusively():
+            is_new = chain.head is None
             await self._snapshots.begin(chain, keys)
             await catch_up(self._pool, chain, keys)
+            if is_new or self._seen.ahead(chain):
+                await self._seen.require(chain)
