@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Final
 
 import msgspec
@@ -21,6 +21,7 @@ from app.http.options import options_of
 from app.http.problems import respond
 from app.http.routes import ROUTES
 from app.ledger import Ledger
+from app.ledger.patrol import on_patrol
 from app.opening import connect, heads_kept
 from app.settings import Secrets, Settings, load_secrets, settings_of_this_process
 from app.tokens import Tokens
@@ -54,13 +55,17 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with opener(settings, secrets) as ledger:
             services.ledger = ledger
-            async with heads_kept(ledger, settings):
+            async with heads_kept(ledger, settings), _patrolled(ledger, settings.verify_records_per_sec):
                 try:
                     yield
                 finally:
                     services.draining = True
 
     return Edge(_routes(lifespan), services)
+
+
+def _patrolled(ledger: Ledger, records_per_sec: int) -> AbstractAsyncContextManager[None]:
+    return on_patrol(ledger.patrol(records_per_sec)) if records_per_sec else nullcontext()
 
 
 def _routes(lifespan: Callable[[Litestar], AbstractAsyncContextManager[None]]) -> Litestar:

@@ -270,6 +270,13 @@ SETTINGS: tuple[Setting, ...] = (
         Path,
     ),
     Setting("TRAILS_HEADS_SECS", "heads_secs", "60", "How often it is written, in seconds.", _seconds),
+    Setting(
+        "TRAILS_VERIFY_RECORDS_PER_SEC",
+        "verify_records_per_sec",
+        "100",
+        "Records a second that one server process verifies in the background, round by round; 0: none.",
+        _integer(0, 1_000_000),
+    ),
     Setting("TRAILS_LOG_LEVEL", "log_level", "info", "debug, info, warning or error.", _one_of(_LEVELS)),
     Setting(
         "TRAILS_LOG_FORMAT", "log_format", "text", "text or json: one event is one line.", _one_of(_FORMATS)
@@ -313,6 +320,7 @@ class Settings(msgspec.Struct, frozen=True):
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] | None = None
     heads_file: Path | None = None
     heads_secs: float = 60.0
+    verify_records_per_sec: int = 100
     log_level: str = "info"
     log_format: str = "text"
     log_requests: bool = True

@@ -275,6 +275,22 @@ async def chains(source: Pool | Connection, tenant_id: UUID) -> list[ChainRow]:
     return [ChainRow(*row) for row in await _fetch(source, tenant_id, _REGISTRY["chains"], tenant_id)]
 
 
+async def chains_after(
+    source: Pool | Connection, tenant_id: UUID, after: str, *, limit: int
+) -> list[ChainRow]:
+    """Some chains of a tenant, by agent id, behind one of these; at most ``limit``."""
+    rows = await _fetch(source, tenant_id, _REGISTRY["chains_after"], tenant_id, after, limit)
+    return [ChainRow(*row) for row in rows]
+
+
+async def logs(
+    source: Pool | Connection, tenant_id: UUID, *, since: UUID, limit: int
+) -> list[tuple[UUID, bool]]:
+    """Chains that rows of the table name, from ``since`` on, each with whether the registry has it."""
+    rows = await _fetch(source, tenant_id, _REGISTRY["logs"], tenant_id, since, limit)
+    return [(row["log_uuid"], row["registered"]) for row in rows]
+
+
 async def chains_among(
     source: Pool | Connection, tenant_id: UUID, agent_ids: Sequence[str]
 ) -> list[ChainRow]:

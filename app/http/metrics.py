@@ -11,6 +11,7 @@ import hmac
 import importlib.metadata
 import multiprocessing
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Final
@@ -136,6 +137,7 @@ class _ServiceCollector(Collector):
         yield InfoMetricFamily("trails_build", "The program.", value=version)
         yield from _traffic(services.traffic)
         yield from _ledger(services.ledger.meter)
+        yield from _patrol(services.ledger.meter)
         yield from _load(services.ledger.load())
         room = services.room
         held = [(("arriving",), room.held), (("work",), room.work.taken)]
@@ -184,6 +186,18 @@ def _ledger(meter: Meter) -> Iterator[Metric]:
     yield _counter("trails_heads_failures", about, [((), meter.heads.failures)])
     about = "Chains of which more was seen than the table holds."
     yield _gauge("trails_chains_behind", about, meter.heads.behind)
+
+
+def _patrol(meter: Meter) -> Iterator[Metric]:
+    about = "Chains that did not verify and were quarantined, whoever found it."
+    yield _counter("trails_broken_chains", about, [((), meter.broken)])
+    yield _counter("trails_verified_records", "Records verified in the background.", [((), meter.verified)])
+    about = "Times that every chain was verified in the background."
+    yield _counter("trails_verify_rounds", about, [((), meter.rounds)])
+    if meter.covered_since is not None:
+        yield _gauge("trails_verify_round_seconds", "How long the last of them took.", meter.round_secs)
+        about = "How long ago at most any chain was verified in the background, or since when it tries."
+        yield _gauge("trails_verify_age_seconds", about, time.monotonic() - meter.covered_since)
 
 
 def _load(load: Load) -> Iterator[Metric]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -33,17 +33,22 @@ LOCK_SECS = 5.0
 """How long a request waits for those before it on the same agent before the answer is 503."""
 
 
+OnFault = Callable[[ChainId, str], None]
+"""Hears of a chain that is quarantined, and why."""
+
+
 class Chain(Fold):
     """A chain's verified state: the fold, which changes through ``quarantine`` and ``release``, too.
 
     ``opened`` is set by the act flow when the chain is read to its end and no termination is missing; before
-    that nothing is decided on it.
+    that nothing is decided on it. ``on_fault`` hears why the chain is quarantined, once each time that it is.
     """
 
-    __slots__ = ("_fault", "lock", "opened", "pace")
+    __slots__ = ("_fault", "lock", "on_fault", "opened", "pace")
 
-    def __init__(self, chain_id: ChainId) -> None:
+    def __init__(self, chain_id: ChainId, on_fault: OnFault | None = None) -> None:
         super().__init__(chain_id)
+        self.on_fault = on_fault
         self.lock = asyncio.Lock()
         self.pace = Pace()
         self.opened = False
@@ -98,7 +103,9 @@ class Chain(Fold):
 
     def quarantine(self, reason: str) -> QuarantinedError:
         """Marks the chain as not verifying; nothing is answered from it until ``release``."""
-        self._fault = reason
+        before, self._fault = self._fault, reason
+        if before is None and self.on_fault is not None:
+            self.on_fault(self.id, reason)
         return QuarantinedError(reason)
 
     def release(self) -> None:
@@ -116,8 +123,9 @@ class Chain(Fold):
 class Chains:
     """The chains in memory, at most ``capacity`` of them, the least recently used forgotten first."""
 
-    def __init__(self, pool: Pool, *, capacity: int) -> None:
+    def __init__(self, pool: Pool, *, capacity: int, on_fault: OnFault | None = None) -> None:
         self._pool = pool
+        self._on_fault = on_fault
         self._capacity = capacity
         self._chains: OrderedDict[tuple[UUID, str], Chain] = OrderedDict()
 
@@ -150,6 +158,18 @@ class Chains:
         """Whether the chain of this tenant's agent is in memory."""
         return place in self._chains
 
+    def at_hand(self, tenant_id: UUID, agent_id: str) -> Chain | None:
+        """The chain, if it is in memory. To look at it is no use of it."""
+        return self._chains.get((tenant_id, agent_id))
+
+    def by_tenant(self) -> dict[UUID, list[ChainId]]:
+        """The chains in memory that are not quarantined."""
+        found: dict[UUID, list[ChainId]] = {}
+        for chain in self._chains.values():
+            if chain.fault is None:
+                found.setdefault(chain.id.tenant_id, []).append(chain.id)
+        return found
+
     async def missing(self, tenant_id: UUID, agent_ids: Iterable[str]) -> list[str]:
         """Those of the agents that the tenant does not have; asks for those alone that are not in memory."""
         unknown = [agent_id for agent_id in agent_ids if (tenant_id, agent_id) not in self._chains]
@@ -163,12 +183,14 @@ class Chains:
 
     def remember(self, chain_id: ChainId) -> Chain:
         """Keeps a chain in memory; one that is there already stays the same object."""
-        chain = self._chains.setdefault((chain_id.tenant_id, chain_id.agent_id), Chain(chain_id))
+        new = Chain(chain_id, self._on_fault)
+        chain = self._chains.setdefault((chain_id.tenant_id, chain_id.agent_id), new)
         self._forget_oldest()
         return chain
 
     def adopt(self, chain: Chain) -> None:
         """Keeps a chain that was begun here; one that another caller looked up meanwhile wins."""
+        chain.on_fault = self._on_fault
         self._chains.setdefault((chain.id.tenant_id, chain.id.agent_id), chain)
         self._forget_oldest()
 

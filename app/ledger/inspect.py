@@ -16,7 +16,7 @@ import msgspec
 import db.ledger
 from app.chain.record import GENESIS
 from app.chain.verify import ChainAudit
-from app.errors import ChainError, OrderError, SignatureError, TenantQuarantinedError
+from app.errors import ChainError, MirrorError, OrderError, SignatureError, TenantQuarantinedError
 from app.ledger.fold import SnapshotCheck
 from app.ledger.mirror import check_mirror
 from app.ledger.read import GONE, signed_of
@@ -38,6 +38,9 @@ COMPLETENESS = (
     "complete up to what this database knows; only a head kept elsewhere proves that no tail was cut"
 )
 """What a verdict without an outside head says, since no reading of the table can say more."""
+
+NOT_REGISTERED: Final = "the registry, which this chain was known from, does not hold it so any more"
+"""Why a chain is quarantined whose row of the registry was taken away or changed under a running server."""
 
 _MOST_BYTES_A_CHAR: Final = 4
 
@@ -63,7 +66,12 @@ class ChainInspector:
         Returns None for a row that does not stand.
         """
         key_before = self.audit.key
-        record = self.audit.add(signed_of(row))
+        try:
+            signed = signed_of(row)
+        except MirrorError as error:
+            self.audit.add_unreadable(error)
+            return None
+        record = self.audit.add(signed)
         if record is None:
             return None
         signed_by = self.audit.key if record.kind == GENESIS else key_before
@@ -150,6 +158,11 @@ class Inspection:
         """What was found so far."""
         return (ChainAudit() if self._inspector is None else self._inspector.audit).report()
 
+    def doubt(self, error: ChainError) -> None:
+        """Adds a fault of the whole chain, after its end was reached."""
+        if self._inspector is not None:
+            self._inspector.audit.note(error)
+
     async def _begin(self, rows: Sequence[TrailRow], known: Head | None) -> ChainInspector:
         """The inspector, with the tenant's key that the genesis row names, if there is such a row and key."""
         if rows and rows[0].seq == 0:
@@ -194,6 +207,9 @@ async def inspect_chain(
     inspection = Inspection(pool, chain.id, keystore, origins, lambda: chain.head, seen=seen)
     while not inspection.over:
         await inspection.advance()
+    row = await db.ledger.chain(pool, chain.id.tenant_id, chain.id.agent_id)
+    if row is None or (row.log_uuid, row.guarded) != (chain.id.log_uuid, chain.id.guarded):
+        inspection.doubt(MirrorError(NOT_REGISTERED, seq=0))
     return verdict_of(inspection.report)
 
 

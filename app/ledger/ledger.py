@@ -47,6 +47,7 @@ from app.ledger.meter import Load, Meter
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.on_record import SpanReader
 from app.ledger.origins import Origins
+from app.ledger.patrol import Patrol
 from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
@@ -108,7 +109,7 @@ class Ledger:
         self._keystore = Keystore(pool, master_key)
         self.meter = Meter()
         self._committer = Committer(pool, meter=self.meter)
-        self._chains = Chains(pool, capacity=chains)
+        self._chains = Chains(pool, capacity=chains, on_fault=self._on_fault)
         self._snapshots = Snapshots(pool, every=snapshot_every)
         self._seen = Seen(pool, self._keystore.slug_of, kept)
         self._standings = Standings(
@@ -212,6 +213,17 @@ class Ledger:
             connections=pool.get_size(),
             idle_connections=pool.get_idle_size(),
             most_connections=pool.get_max_size(),
+        )
+
+    def patrol(self, records_per_sec: float) -> Patrol:
+        """What verifies all chains over and over, at a pace above 0, while the service runs."""
+        return Patrol(
+            self._pool,
+            self._chains,
+            self._keystore,
+            self._origins,
+            meter=self.meter,
+            records_per_sec=records_per_sec,
         )
 
     def slug_of(self, tenant_id: UUID) -> str:
@@ -669,6 +681,19 @@ class Ledger:
         await roll_back_an_append(self._pool, rows, registry_row(chain_id, rows[0]))
 
     # --- shared -------------------------------------------------------------------------------------
+
+    def _on_fault(self, chain_id: ChainId, reason: str) -> None:
+        """A chain is quarantined: told once, whoever has found it."""
+        self.meter.broken += 1
+        if chain_id.agent_id == ADMINISTRATION:
+            self._standings.forget(chain_id.tenant_id)
+        fields = {
+            "tenant": self.slug_of(chain_id.tenant_id),
+            "agent": chain_id.agent_id,
+            "log_uuid": str(chain_id.log_uuid),
+            "reason": reason,
+        }
+        _log.error("a chain does not verify and is quarantined", extra={"fields": fields})
 
     async def _chain(self, grant: Grant) -> Chain:
         return await self._chains.get(grant.tenant_id, _agent_of(grant))

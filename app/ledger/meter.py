@@ -97,10 +97,28 @@ class Meter:
         groups: appends that were sent in one statement.
         stale: times that another process was faster on a chain, so that it was read on.
         heads: the file of heads that this process helps to keep.
+        broken: chains that were quarantined here.
+        verified: records that were verified in the background.
+        rounds: times that this got round all chains, the last time in ``round_secs``.
+        covered_since: monotonic time since when each chain was verified in the background: the beginning of
+            the last round that ended, or of the first one; None when it is off.
         decisions: what the guard put on record, by tenant's slug, verdict and the code of a denial.
     """
 
-    __slots__ = ("appends", "decisions", "groups", "heads", "records", "stale", "tenants")
+    __slots__ = (
+        "appends",
+        "broken",
+        "covered_since",
+        "decisions",
+        "groups",
+        "heads",
+        "records",
+        "round_secs",
+        "rounds",
+        "stale",
+        "tenants",
+        "verified",
+    )
 
     def __init__(self) -> None:
         self.records = 0
@@ -108,6 +126,11 @@ class Meter:
         self.groups = Distribution(SIZES)
         self.stale = 0
         self.heads = HeadsMeter()
+        self.broken = 0
+        self.verified = 0
+        self.rounds = 0
+        self.round_secs = 0.0
+        self.covered_since: float | None = None
         self.decisions: dict[tuple[str, str, str], int] = {}
         self.tenants: set[str] = set()
 

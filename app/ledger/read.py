@@ -9,7 +9,7 @@ import db.ledger
 from app.chain.record import ZERO_HASH, SignedRecord, export_line, format_timestamp, hash_text
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse
 from app.chain.verify import verify_detached
-from app.errors import ChainError, NotFoundError
+from app.errors import ChainError, MirrorError, NotFoundError
 from app.guard.kinds import ACTION_ALLOWED, OUTCOME
 from app.guard.standing import waiting_standing
 from app.guard.state import Action, GuardState, fold_action
@@ -143,12 +143,21 @@ async def log_page(pool: Pool, chain: Chain, after: int | None, limit: int) -> t
         pool, chain.id.tenant_id, chain.id.log_uuid, after=start, limit=min(limit, MAX_LOG_PAGE)
     )
     head = chain.head
-    lines = [export_line(signed_of(row)) for row in rows if head is not None and row.seq <= head.seq]
+    try:
+        lines = [export_line(signed_of(row)) for row in rows if head is not None and row.seq <= head.seq]
+    except MirrorError as error:
+        raise chain.quarantine(str(error)) from error
     return lines, {} if head is None else {"seq": head.seq, "hash": head.hash}
 
 
 def signed_of(row: TrailRow) -> SignedRecord:
-    """The record as it stands in a row, not verified yet."""
+    """The record as it stands in a row, not verified yet.
+
+    Raises:
+        MirrorError: it does not stand there whole: no row that the table allows, unless somebody changed it.
+    """
+    if None in (row.signed_text, row.hash, row.signature):
+        raise MirrorError("the text, its hash or its signature is NULL", seq=row.seq)
     return SignedRecord(text=row.signed_text, hash=row.hash, signature=row.signature)
 
 

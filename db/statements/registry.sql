@@ -55,6 +55,42 @@ SELECT tenant_id, agent_id, log_uuid, guarded,
  WHERE tenant_id = $1
  ORDER BY agent_id;
 
+-- name: chains_after
+-- The same, so many at a time.
+SELECT tenant_id, agent_id, log_uuid, guarded,
+       least(greatest(created_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS created_at
+  FROM trails.agents
+ WHERE tenant_id = $1 AND agent_id > $2
+ ORDER BY agent_id
+ LIMIT $3;
+
+-- name: logs
+-- Which chains the rows of the table name, from $2 on, and whether the registry has them: from the first row of
+-- one chain to that of the next by the primary key, whatever their length.
+WITH RECURSIVE named AS (
+    (SELECT log_uuid, 1 AS place
+       FROM trails.agent_audit_trails
+      WHERE tenant_id = $1 AND log_uuid >= $2
+      ORDER BY log_uuid
+      LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.log_uuid
+              FROM trails.agent_audit_trails AS t
+             WHERE t.tenant_id = $1 AND t.log_uuid > n.log_uuid
+             ORDER BY t.log_uuid
+             LIMIT 1), n.place + 1
+      FROM named AS n
+     WHERE n.log_uuid IS NOT NULL AND n.place < $3
+)
+SELECT n.log_uuid,
+       (SELECT a.log_uuid
+          FROM trails.agents AS a
+         WHERE a.tenant_id = $1 AND a.log_uuid = n.log_uuid
+         LIMIT 1) IS NOT NULL AS registered
+  FROM named AS n
+ WHERE n.log_uuid IS NOT NULL
+ ORDER BY n.place;
+
 -- name: chains_among
 -- The chains of some agents: which of them exist.
 SELECT tenant_id, agent_id, log_uuid, guarded,

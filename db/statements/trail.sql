@@ -60,8 +60,10 @@ SELECT seq, hash
 -- name: records
 -- The records after a position, in order: rebuilding, catching up, pages of a log. They end with the one that
 -- reaches the bytes in $5, so that large records cost no more memory than small ones. The length of a text is
--- known without reading it.
-SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+-- known without reading it. A time that no client can hold is none that a record has: it must not keep anybody
+-- from reading the row, and finding the fault.
+SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id,
+       least(greatest(created_at, '0001-01-01 00:00+00'), '9999-12-31 23:59:59.999999+00') AS created_at,
        prev_hash, hash, signature, key_id, idempotency_key, signed_text
   FROM (SELECT page.*, sum(octet_length(signed_text)) OVER (ORDER BY seq) - octet_length(signed_text) AS before
           FROM (SELECT *

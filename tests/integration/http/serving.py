@@ -57,9 +57,11 @@ def serve(
 ) -> Iterator[Running]:
     """The service on a free port of this machine, set up as ``trails serve`` does.
 
-    Its secrets are its own, unless others are given.
+    Its secrets are its own, unless others are given. Nothing is verified in the background, unless asked for:
+    when it is found what a test breaks is the test's to say.
     """
     known = known or Secrets(secrets.token_hex(32), secrets.token_bytes(32), secrets.token_hex(32))
+    settings = {"verify_records_per_sec": 0, **settings}
     told = Settings(database_url=database_url, **settings)  # type: ignore[arg-type]  # fields of Settings
     app = create_app(told, known)
     config = configuration(app, host="127.0.0.1", port=0, http=protocol)

@@ -137,6 +137,7 @@ def test_a_verdict_that_cannot_be_put_on_record_is_answered_all_the_same(
         assert (verdict["ok"], verdict["failure"]["seq"]) == (False, 1)
         assert operator.get("/v1/agents/mailer/verify").json["ok"] is True
     said = [record.getMessage() for record in caplog.records if record.name == "trails.ledger"]
+    assert said.pop(0) == "a chain does not verify and is quarantined"
     assert [line.partition(" is not on record: ")[0] for line in said] == [
         "a verification of _administration",
         "a verification of mailer",
