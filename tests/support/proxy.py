@@ -12,9 +12,10 @@ import asyncio
 import enum
 import random
 import struct
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from sqlalchemy import make_url
 
@@ -87,6 +88,8 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.fired = 0
+        self.struck: Callable[[], None] = lambda: None
+        """Called when the fault happens: before the connection is cut."""
         self.executed = 0
         """Statements that were forwarded so far."""
         self.received = 0
@@ -185,6 +188,7 @@ class _Link:
             frame = await _frame(reader)
             fault = await self._proxy.take(frame)
             if fault is Fault.DROP:
+                self._proxy.struck()
                 return
             self._silent = isinstance(fault, Silence)
             if fault is Silence.BEFORE:
@@ -199,6 +203,7 @@ class _Link:
                 writer.write(await _frame(reader) + await _frame(reader))  # Execute, Sync
             await writer.drain()
             if fault is Fault.CUT:
+                self._proxy.struck()
                 return
             if fault is Silence.AFTER:
                 await _swallow(reader)
@@ -228,6 +233,7 @@ class _Link:
             if not self._swallowing:
                 writer.write(frame)
             elif frame[:1] == _READY:
+                self._proxy.struck()
                 return
 
 
@@ -257,3 +263,19 @@ async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
     finally:
         server.close()
         await proxy.close()
+
+
+@contextmanager
+def proxied_beside(url: str) -> Iterator[tuple[Proxy, str]]:
+    """The same for tests that wait for processes: the proxy runs in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    way = proxied(url)
+    try:
+        yield asyncio.run_coroutine_threadsafe(way.__aenter__(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(way.__aexit__(None, None, None), loop).result(20)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
