@@ -6,6 +6,7 @@ was revoked, which the edge does before the routes: ``prepare`` keeps who it is,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from litestar.types import Scope
@@ -77,7 +78,7 @@ async def authenticate_by_row(scope: Scope) -> Principal:
     return exchange.principal
 
 
-def _proven(exchange: Exchange, given: list[bytes]) -> Principal:
+def _proven(exchange: Exchange, given: Sequence[bytes]) -> Principal:
     if exchange.refusal is not None:
         raise exchange.refusal
     if exchange.holder is not None:

@@ -2,7 +2,8 @@
 
 What is added: headers and trailers are bounded, a head must arrive in time and an answer be taken in time, an
 ``Upgrade`` is ignored, framing that two readers could understand differently is refused, every refusal is a
-problem document, and a client that has closed its sending side still gets its answer.
+problem document, and a client that has closed its sending side still gets its answer. An answer's head goes
+out with its body.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import BadRequestError
 from app.http.edge import COMMON_HEADERS, LINGER_BYTES, LINGER_SECS
+from app.http.exchange import WHOLE
 from app.http.hosts import name_in
 from app.http.peer import NOBODY
 from app.http.problems import MEDIA_TYPE, problem_of
@@ -31,11 +33,56 @@ HEAD_SECS: Final = 15.0
 _LINE_EXTRA: Final = 4
 """Bytes of a header line beside name and value: colon, space, CR, LF."""
 
+_JOINED_BYTES: Final = 64 * 1024
+"""A larger piece of a body is not copied to go out with the head."""
+
 _log = logging.getLogger("trails.http")
 
 
 class _RefusedError(Exception):
     """Raised in the parser's callbacks: a message that is well-formed and still not served."""
+
+
+class _Answer(asyncio.Transport):
+    """The transport as one answer sees it: head and first piece of the body are one write.
+
+    uvicorn writes them one after the other, and each write is a system call that wakes the client up.
+    """
+
+    __slots__ = ("_begun", "_cycle", "_head", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, transport: asyncio.Transport) -> None:
+        self._cycle = cycle
+        self._transport = transport
+        self._head: bytes | None = None
+        self._begun = False
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]  # bytes are all that uvicorn writes
+        """Keeps the head, and sends whatever else is written at once."""
+        if self._head is not None:
+            head, self._head = self._head, None
+            if len(data) <= _JOINED_BYTES:
+                data = head + data
+            else:
+                self._transport.write(head)
+        elif self._cycle.response_started and not self._begun:
+            self._head, self._begun = data, True
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Sends a head that no body came after."""
+        if self._head is not None:
+            self.write(b"")
+
+    def close(self) -> None:
+        """Ends the connection when all is sent."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether the connection ends."""
+        return self._transport.is_closing()
 
 
 class Connection(HttpToolsProtocol):
@@ -60,6 +107,7 @@ class Connection(HttpToolsProtocol):
         self._refusal: bytes | None = None
         self._refusal_sent = False
         self._broken: RequestResponseCycle | None = None
+        self._answer: _Answer | None = None
         self._discarded = 0
 
     # --- what the transport calls -------------------------------------------------------------------
@@ -165,12 +213,15 @@ class Connection(HttpToolsProtocol):
         self._unparsed_bytes = 0
         self._in_body = False
         if not self._upgrade_asked:
+            self.scope[WHOLE] = True  # type: ignore[literal-required]  # ASGI lets servers add keys of their own
             super().on_message_complete()
 
     # --- what the application's answers call --------------------------------------------------------
 
     def on_response_complete(self) -> None:
         """An answer is out; the refusal of what came after it may follow."""
+        if self._answer is not None:
+            self._answer.flush()
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_taking()
@@ -181,6 +232,7 @@ class Connection(HttpToolsProtocol):
         if cycle is self._broken:  # it waited for its turn, and its body turned out to be malformed
             self._send_refusal()
         else:
+            self._answer = cycle.transport = _Answer(cycle, self.transport)
             super()._start_asgi_task(cycle, app)
 
     # --- parsing ------------------------------------------------------------------------------------
@@ -230,8 +282,13 @@ class Connection(HttpToolsProtocol):
 
     def _check_framing(self) -> None:
         """Refuses what another reader of the same bytes, such as a proxy, could take for something else."""
-        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
-        hosts = sum(name == b"host" for name, _ in self.headers)
+        hosts = 0
+        codings: list[bytes] = []
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding":
+                codings.append(value)
         old = self.parser.get_http_version() == "1.0"
         if codings and (old or len(codings) > 1 or codings[0].lower() != b"chunked"):
             raise _RefusedError("the only Transfer-Encoding is chunked, once, in HTTP/1.1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -33,7 +34,11 @@ Call: TypeAlias = Request[Any, Any, Any]
 PROBE_KEPT_SECS = 1.0
 """How long a probe's result is told again: anybody may ask, and each probe writes."""
 
+WHOLE = "trails.whole"
+"""In the scope once the request has arrived whole, if the server says so: nobody has to be waited for."""
+
 _KEY = "trails.exchange"
+_HEADERS = "trails.headers"
 
 
 class Services:
@@ -160,6 +165,12 @@ def services_of(request: Call) -> Services:
     return exchange_in(request.scope).services
 
 
-def headers(scope: Scope, name: bytes) -> list[bytes]:
+def headers(scope: Scope, name: bytes) -> Sequence[bytes]:
     """All values of a header, as they came; ``name`` in lower case."""
-    return [value for key, value in scope["headers"] if key == name]
+    by_name: dict[bytes, list[bytes]] | None = scope.get(_HEADERS)  # type: ignore[assignment]  # as above
+    if by_name is None:
+        by_name = {}
+        for key, value in scope["headers"]:
+            by_name.setdefault(key, []).append(value)
+        scope[_HEADERS] = by_name  # type: ignore[literal-required]  # as above
+    return by_name.get(name, ())
