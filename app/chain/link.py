@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from app.chain.canonical import canonical
 from app.chain.record import (
@@ -21,6 +22,9 @@ from app.chain.record import (
 from app.chain.signer import Signer
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse, plainly_within
 from app.errors import FormatError
+
+WORDS = 4_096
+"""Actors and kinds whose canonical text is remembered."""
 
 
 def seal(draft: Draft, after: Head | None, at_us: int, key: Signer) -> VerifiedRecord:
@@ -63,6 +67,12 @@ def seal_all(
     return tuple(records)
 
 
+@lru_cache(maxsize=WORDS)
+def _word(text: str) -> str:
+    """The canonical text of an actor or a kind, which come again and again."""
+    return canonical(text)
+
+
 def _check(draft: Draft, after: Head | None, key: Signer) -> None:
     if not 0 < len(draft.kind) <= MAX_KIND:
         raise FormatError(f"a kind has 1 to {MAX_KIND} characters")
@@ -76,7 +86,7 @@ def _text(fields: Fields, draft: Draft) -> str:
     """The canonical text of the six fields, whose keys stand in sorted order here."""
     payload = canonical(fields.payload) if draft.payload_text is None else draft.payload_text
     text = (
-        f'{{"actor":{canonical(fields.actor)},"kind":{canonical(fields.kind)},"payload":{payload}'
+        f'{{"actor":{_word(fields.actor)},"kind":{_word(fields.kind)},"payload":{payload}'
         f',"prev_hash":"{fields.prev_hash}","seq":{fields.seq},"timestamp":"{fields.timestamp}"}}'
     )
     if draft.within_limits:

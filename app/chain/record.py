@@ -156,6 +156,7 @@ def _proven(fields: Fields, signed: SignedRecord) -> VerifiedRecord:
     )
 
 
+@lru_cache(maxsize=16)  # all records of one act have the same
 def format_timestamp(us: int) -> str:
     """Microseconds since the epoch as RFC 3339 in UTC with six decimals, ``2026-09-30T08:27:35.423031Z``.
 

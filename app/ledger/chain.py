@@ -7,9 +7,9 @@ that were not used for long are forgotten and verified anew when asked for.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -41,38 +41,28 @@ class Chain(Fold):
     """A chain's verified state: the fold, which changes through ``quarantine`` and ``release``, too.
 
     ``opened`` is set by the act flow when the chain is read to its end and no termination is missing; before
-    that nothing is decided on it. ``on_fault`` hears why the chain is quarantined, once each time that it is.
+    that nothing is decided on it. ``on_fault`` hears why the chain is quarantined, once each time that it is;
+    ``queued`` are those who wait for ``lock``.
     """
 
-    __slots__ = ("_fault", "lock", "on_fault", "opened", "pace")
+    __slots__ = ("_fault", "lock", "on_fault", "opened", "pace", "queued")
 
     def __init__(self, chain_id: ChainId, on_fault: OnFault | None = None) -> None:
         super().__init__(chain_id)
         self.on_fault = on_fault
         self.lock = asyncio.Lock()
+        self.queued = 0
         self.pace = Pace()
         self.opened = False
         self._fault: str | None = None
 
-    @asynccontextmanager
-    async def exclusively(self) -> AsyncIterator[None]:
-        """The chain for the caller alone, in bounded time.
+    def exclusively(self) -> _Exclusively:
+        """The chain for the caller alone, in bounded time: ``async with chain.exclusively():``.
 
         Raises:
             UnavailableError: others before it wait for the database for too long.
         """
-        try:
-            async with asyncio.timeout(LOCK_SECS):
-                await self.lock.acquire()
-        except TimeoutError:
-            raise UnavailableError("other requests on this agent wait for the database; try again") from None
-        clock = asyncio.get_running_loop().time
-        self.pace.come(clock())
-        try:
-            yield
-        finally:
-            self.pace.leave(clock())
-            self.lock.release()
+        return _Exclusively(self)
 
     @property
     def head(self) -> Head | None:
@@ -120,6 +110,37 @@ class Chain(Fold):
             raise QuarantinedError(self._fault)
 
 
+class _Exclusively:
+    """Holds a chain's lock. Most come when nobody else does, and need no timer."""
+
+    __slots__ = ("_chain",)
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+
+    async def __aenter__(self) -> None:
+        chain = self._chain
+        if chain.queued or chain.lock.locked():
+            await self._in_turn()
+        else:
+            await chain.lock.acquire()
+        chain.pace.come(time.monotonic())
+
+    async def __aexit__(self, *_: object) -> None:
+        self._chain.pace.leave(time.monotonic())
+        self._chain.lock.release()
+
+    async def _in_turn(self) -> None:
+        self._chain.queued += 1
+        try:
+            async with asyncio.timeout(LOCK_SECS):
+                await self._chain.lock.acquire()
+        except TimeoutError:
+            raise UnavailableError("other requests on this agent wait for the database; try again") from None
+        finally:
+            self._chain.queued -= 1
+
+
 class Chains:
     """The chains in memory, at most ``capacity`` of them, the least recently used forgotten first."""
 
@@ -135,15 +156,15 @@ class Chains:
         Raises:
             NotFoundError: the tenant has no such agent.
         """
-        chain = self._chains.get((tenant_id, agent_id))
-        if chain is None:
-            row = await db.ledger.chain(self._pool, tenant_id, agent_id)
-            if row is None:
-                raise NotFoundError("agent not found")
-            chain = self.remember(ChainId(tenant_id, agent_id, row.log_uuid, row.guarded))
-        if (tenant_id, agent_id) in self._chains:
-            self._chains.move_to_end((tenant_id, agent_id))
-        return chain
+        place = tenant_id, agent_id
+        chain = self._chains.get(place)
+        if chain is not None:
+            self._chains.move_to_end(place)
+            return chain
+        row = await db.ledger.chain(self._pool, tenant_id, agent_id)
+        if row is None:
+            raise NotFoundError("agent not found")
+        return self.remember(ChainId(tenant_id, agent_id, row.log_uuid, row.guarded))
 
     def __len__(self) -> int:
         """Chains in memory."""

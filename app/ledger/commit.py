@@ -46,7 +46,7 @@ MAX_WAITING = 20_000
 
 
 class _Append:
-    __slots__ = ("began", "chars", "done", "rows", "spans")
+    __slots__ = ("began", "chars", "done", "is_written", "rows", "spans")
 
     def __init__(self, rows: Sequence[TrailRow], spans: Sequence[SpanRow]) -> None:
         self.rows = rows
@@ -54,10 +54,12 @@ class _Append:
         self.began = time.perf_counter()
         self.chars = sum(len(row.signed_text) for row in rows)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_written = False
 
     def settle(self, error: Exception | None) -> None:
+        self.is_written = error is None
         if self.done.done():
-            return
+            return  # its caller has gone away
         if error is None:
             self.done.set_result(None)
         else:
@@ -142,8 +144,7 @@ class Committer:
         append = _Append(rows, spans)
         self._waiting.append(append)
         self._start()
-        # The group is shared: a caller that goes away must not cancel the others.
-        await asyncio.shield(append.done)
+        await append.done  # its own: a caller that goes away cancels nobody else's, and not what is written
 
     @property
     def waiting(self) -> int:
@@ -179,7 +180,7 @@ class Committer:
     def _count(self, group: list[_Append]) -> None:
         now = time.perf_counter()
         for append in group:
-            if append.done.exception() is None:
+            if append.is_written:
                 self._meter.appended(len(append.rows), now - append.began)
 
     def _take(self) -> list[_Append]:

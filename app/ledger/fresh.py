@@ -48,9 +48,10 @@ class Fresh(Generic[K, V]):
         if entry is None:
             entry = self._entries[key] = _Entry(asyncio.Lock())
             self._forget_oldest()
-        self._entries.move_to_end(key)
-        if entry.value is not None and self._is_fresh(entry):
+        elif entry.value is not None and self._is_fresh(entry):
             return entry.value
+        else:
+            self._entries.move_to_end(key)  # once in ``secs``: what is used is asked for again so often
         try:
             return await self._asked(entry, load)
         finally:

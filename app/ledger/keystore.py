@@ -95,6 +95,9 @@ class Keystore:
             KeyMaterialError: a stored key does not open under this master key.
             UnavailableError: the database is away.
         """
+        known = self._known.at_hand(tenant_id)
+        if known is not None:
+            return known
         return await self._known.get(tenant_id, lambda before: self._load(tenant_id, before))
 
     def slug_of(self, tenant_id: UUID) -> str:

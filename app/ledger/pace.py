@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import TYPE_CHECKING, Final
 
 from app.ledger.rebuild import catch_up
@@ -49,7 +50,7 @@ LATE_SECS: Final = 0.1
 class Pace:
     """When this process has written to one chain, and how long it goes on before it makes a break.
 
-    Times are those of the event loop, in seconds.
+    Times are monotonic seconds.
     """
 
     __slots__ = ("_began", "_came", "_left", "_run", "_took")
@@ -91,8 +92,7 @@ async def give_way(pool: Pool, chain: Chain, keys: TenantKeys) -> None:
         QuarantinedError: what others wrote meanwhile does not verify.
         UnavailableError: the database is away.
     """
-    clock = asyncio.get_running_loop().time
-    if not chain.pace.needs_break(clock()):
+    if not chain.pace.needs_break(time.monotonic()):
         return
     pause = chain.pace.pause
     for _ in range(LOOKS):
@@ -100,7 +100,7 @@ async def give_way(pool: Pool, chain: Chain, keys: TenantKeys) -> None:
         if await catch_up(pool, chain, keys):
             await until_at_rest(pool, chain, keys)
             return
-    chain.pace.broken(clock(), shared=False)
+    chain.pace.broken(time.monotonic(), shared=False)
 
 
 async def until_at_rest(pool: Pool, chain: Chain, keys: TenantKeys) -> None:
@@ -110,10 +110,9 @@ async def until_at_rest(pool: Pool, chain: Chain, keys: TenantKeys) -> None:
         QuarantinedError: what others wrote does not verify.
         UnavailableError: the database is away.
     """
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + LATE_SECS
+    deadline = time.monotonic() + LATE_SECS
     moved = True
-    while moved and clock() < deadline:
+    while moved and time.monotonic() < deadline:
         await asyncio.sleep(REST_SECS * random.uniform(0.5, 1))  # noqa: S311  spreads those who wait
         moved = await catch_up(pool, chain, keys)
-    chain.pace.broken(clock(), shared=True)
+    chain.pace.broken(time.monotonic(), shared=True)

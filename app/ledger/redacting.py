@@ -150,7 +150,7 @@ async def _looked_through(look: Callable[[], T], chars: int) -> T:
 
 def _tool(redactor: Redactor, tool: str, found: Findings) -> str:
     """A tool's name without secrets, no longer than one may be: some name it by a whole command."""
-    return redactor.text(tool, "/tool", found)[:MAX_TOOL_CHARS]
+    return redactor.name(tool, "/tool", found)[:MAX_TOOL_CHARS]
 
 
 def _sealed(redactor: Redactor, asked: Ask | Claim, tool: str) -> str:

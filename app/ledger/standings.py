@@ -67,7 +67,8 @@ class Standings:
             NotFoundError: no such tenant.
             UnavailableError: the database is away.
         """
-        return await self._known.get(tenant_id, lambda _: self._load(tenant_id))
+        known = self._known.at_hand(tenant_id)
+        return await self._known.get(tenant_id, lambda _: self._load(tenant_id)) if known is None else known
 
     async def writable(self, tenant_id: UUID) -> TenantKeys:
         """The keys of a tenant for which something is about to be written.

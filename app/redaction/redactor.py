@@ -143,6 +143,10 @@ class Redactor:
         """The same for free text, which no path reaches."""
         return text if self._off else self._scrub(text, at, found)
 
+    def name(self, name: str, at: str, found: Findings) -> str:
+        """The same for a short text that comes again and again, such as a tool's name."""
+        return name if self._off or self._name(name) == name else self._scrub(name, at, found)
+
     def members(self, source: JsonObject, at: str, found: Findings, kept: frozenset[str]) -> JsonObject:
         """An object that is the record's own, each member ``$`` of the paths; those of ``kept`` stay.
 
