@@ -13,8 +13,11 @@ from typing import Any
 import asyncpg
 from litestar import Litestar, Request, Response, post
 
-TABLE = "CREATE TABLE IF NOT EXISTS floor (id bigserial PRIMARY KEY, data jsonb NOT NULL)"
-INSERT = "INSERT INTO floor (data) VALUES ($1)"
+TABLE = """
+CREATE SCHEMA IF NOT EXISTS plain;
+CREATE TABLE IF NOT EXISTS plain.requests (id bigserial PRIMARY KEY, data jsonb NOT NULL)
+"""
+INSERT = "INSERT INTO plain.requests (data) VALUES ($1)"
 POOL_SIZE = 8
 """The service's default, TRAILS_POOL_SIZE."""
 

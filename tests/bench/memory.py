@@ -13,7 +13,7 @@ from tests.bench.cpu import memory
 from tests.bench.form import Form
 from tests.bench.guard import ALLOWED, BODY
 from tests.bench.rows import Kind, Row, Side
-from tests.bench.stage import OPERATOR_TOKEN, PROCESSES, service
+from tests.bench.stage import OPERATOR_TOKEN, PROCESSES, analyze, service
 from tests.support.postgres import Database
 
 KEY = "memory"
@@ -28,6 +28,7 @@ def rows(database: Database, form: Form) -> Iterator[Row]:
     """The memory row: one measurement, since one process grows once."""
     names = [f"agent-{number}" for number in range(form.pick(*AGENTS))]
     chains.fill(database, names, RECORDS)
+    analyze(database)
     requests = [load.post(f"/v1/agents/{name}/actions", BODY, OPERATOR_TOKEN) for name in names]
     streams = [requests[first::CONNECTIONS] for first in range(CONNECTIONS)]
     with service(database) as port:

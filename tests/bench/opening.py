@@ -15,7 +15,7 @@ from tests.bench import agents, load
 from tests.bench.form import Form
 from tests.bench.guard import ALLOWED, BODY, POLICY
 from tests.bench.rows import Kind, Row, Timed, interleaved
-from tests.bench.stage import OPERATOR_TOKEN, service
+from tests.bench.stage import OPERATOR_TOKEN, analyze, service
 from tests.support.postgres import Database
 
 KEY = "opening"
@@ -38,6 +38,7 @@ def rows(database: Database, form: Form) -> Iterator[Row]:
         for _ in range(records // _PART):
             _live(port, "long", _PART)
         _live(port, "short", SHORT)
+    analyze(database)
     sides = interleaved(
         lambda: _first(database, "long"), lambda: _first(database, "short"), form.pick(*ROUNDS)
     )

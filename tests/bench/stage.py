@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
+
 from db import migrate
 from tests.support.postgres import APP_PASSWORD, Database, fresh_database, running_server
 
@@ -31,6 +33,15 @@ def stage() -> Iterator[Database]:
     with running_server(durable=True) as server, fresh_database(server, None) as database:
         migrate.bootstrap(database.admin_url, app_password=APP_PASSWORD)
         yield database
+
+
+def analyze(database: Database) -> None:
+    """Lets PostgreSQL know what its tables hold, as it finds out by itself within a minute or two.
+
+    Until then it guesses, and reads a chain of a table that was just filled by way of all its tenant's rows.
+    """
+    with psycopg.connect(database.admin_url, autocommit=True) as admin:
+        admin.execute("VACUUM (ANALYZE) trails.agent_audit_trails")
 
 
 @contextmanager

@@ -23,7 +23,8 @@ _LEGEND = (
 def show(results: Results, console: Console | None = None) -> None:
     """Prints the table, where the figures come from, and what else there is to say of a row."""
     console = console or Console(width=WIDTH, highlight=False)
-    console.print(words.origin(results.machine, results.versions, results.date), style="dim")
+    origin = words.origin(results.machine, results.versions, results.date)
+    console.print(origin.replace("; ", "\n"), style="dim", markup=False)
     console.print(_table(results))
     console.print(_LEGEND, style="dim")
     told: dict[tuple[str, str], list[str]] = {}
@@ -42,7 +43,7 @@ def show(results: Results, console: Console | None = None) -> None:
 
 
 def _table(results: Results) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("work", no_wrap=True)
     for name in ("unit", "ours", "floor", "result", "least", "aim", "spread", "CPU", "gen"):
         table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)

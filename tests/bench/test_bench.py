@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import msgspec
 import pytest
+from rich.console import Console
 
-from tests.bench import machine, results
+from tests.bench import machine, results, table
 from tests.bench.__main__ import GROUPS, Group
+from tests.bench.cpu import Spent
 from tests.bench.form import Form
 from tests.bench.results import Results
 from tests.bench.rows import Kind, Row, Side
@@ -22,6 +26,23 @@ def test_rows_are_measured_and_survive_their_file(group: Group, database: Databa
         assert all(run > 0 for run in (*row.ours.runs, *row.floor.runs)), row
     made = Results("2026-01-01T00:00:00Z", "quick", 1.0, machine.this_machine(), machine.versions(), rows)
     assert msgspec.json.decode(results.to_json(made), type=Results) == made
+
+
+def test_the_table_fits_into_a_hundred_columns() -> None:
+    side = Side((35_000.0, 34_000.0, 36_500.0), Spent(1_520.0, 1_640.0), 0.45)
+    names = ("traces, 4 connections", "append max beside auditors", "failed calls of 200,000")
+    kinds = (Kind.RATIO, Kind.LIMIT, Kind.DIFFERENCE)
+    rows = tuple(
+        Row("key", name, "trees/s", side, side, "floor", kind, 1_000, 999)
+        for name, kind in zip(names, kinds, strict=True)
+    )
+    made = Results("2026-01-01T00:00:00Z", "usual", 1.0, machine.this_machine(), machine.versions(), rows)
+    console = Console(width=table.WIDTH, record=True, file=StringIO(), highlight=False)
+    table.show(made, console)
+    shown = console.export_text()
+    assert "…" not in shown
+    for name in names:
+        assert f"\n {name} " in shown or f"\n{name} " in shown
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ import random
 from collections.abc import Iterator
 from uuid import UUID
 
-import psycopg
-
 from app.chain.canonical import canonical
 from tests.bench import agents, documents, load
 from tests.bench.form import Form
-from tests.bench.stage import OPERATOR_TOKEN, service
+from tests.bench.stage import OPERATOR_TOKEN, analyze, service
 from tests.support.postgres import Database
 
 RECORDS = (2_000, 200_000)
@@ -32,8 +30,7 @@ def fill(database: Database, form: Form) -> int:
         names = [f"trail-{number}" for number in range(_CHAINS)]
         agents.create(port, names, None)
         load.drive(port, [_requests(name, records // _CHAINS) for name in names], records)
-    with psycopg.connect(database.admin_url, autocommit=True) as admin:
-        admin.execute("VACUUM (ANALYZE) trails.agent_audit_trails")
+    analyze(database)
     return records
 
 
