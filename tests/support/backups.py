@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -131,8 +132,11 @@ def other_server(folder: Path, **settings: str) -> Iterator[EmbeddedPostgres]:
         binaries=Path(given) if given else None,
         settings={"fsync": "off", "trails.disposable": "on", **settings},
     )
-    with server:
-        yield server
+    try:
+        with server:
+            yield server
+    finally:
+        shutil.rmtree(server.home, ignore_errors=True)
 
 
 def query(url: str, statement: str) -> list[tuple[Any, ...]]:
