@@ -14,7 +14,7 @@ WIDTH = 100
 
 _LEGEND = (
     "Medians of interleaved runs. result: ours as a multiple of the floor (x), ours less the floor (+), or "
-    "ours. spread: how far runs lie apart, ours/floor, in % of the median. CPU: microseconds of a unit of "
+    "ours. ±%: how far runs lie apart, ours/floor, in % of the median. CPU: microseconds of a unit of "
     "ours, server+PostgreSQL. gen: what the load generator took of one core, ours/floor, in %; where a "
     "machine is used up it limits both."
 )
@@ -45,7 +45,7 @@ def show(results: Results, console: Console | None = None) -> None:
 def _table(results: Results) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("work", no_wrap=True)
-    for name in ("unit", "ours", "floor", "result", "least", "aim", "spread", "CPU", "gen"):
+    for name in ("unit", "ours", "floor", "result", "least", "aim", "±%", "CPU", "gen"):
         table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
     for row in results.rows:
         table.add_row(
