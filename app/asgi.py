@@ -15,6 +15,7 @@ from app.http.access import require_permissions
 from app.http.edge import Edge
 from app.http.exchange import Services
 from app.http.hosts import served_at
+from app.http.leaving import telling_first
 from app.http.metrics import registry_of
 from app.http.openapi import openapi_config
 from app.http.options import options_of
@@ -57,7 +58,8 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
             services.ledger = ledger
             async with heads_kept(ledger, settings), _patrolled(ledger, settings.verify_records_per_sec):
                 try:
-                    yield
+                    with telling_first(services, settings.stop_delay_secs):
+                        yield
                 finally:
                     services.draining = True
 

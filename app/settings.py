@@ -228,6 +228,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("TRAILS_WORKERS", "workers", "1", "Server processes.", _integer(1, 64)),
     Setting(
+        "TRAILS_STOP_DELAY_SECS",
+        "stop_delay_secs",
+        "1",
+        "Seconds that all is still served after SIGTERM, while /readyz says 503 already.",
+        _integer(0, 600),
+    ),
+    Setting(
         "TRAILS_RATE_PER_KEY",
         "rate_per_key",
         "0",
@@ -313,6 +320,7 @@ class Settings(msgspec.Struct, frozen=True):
     chain_cache: int = 20_000
     snapshot_every: int = 200
     workers: int = 1
+    stop_delay_secs: int = 1
     rate_per_key: int = 0
     failures_per_peer: int = 10
     allowed_hosts: tuple[str, ...] | None = None

@@ -23,10 +23,10 @@ from app.http.connection import Connection
 APPLICATION: Final = "app.asgi:app_of_this_process"
 
 DRAIN_SECS: Final = 20
+"""How long running requests may finish after a stop; longer than any database time-out."""
+
 START_SECS: Final = 30
 """A process of several that does not answer for so long is replaced: one that is starting up, too."""
-
-"""How long running requests may finish after a stop; longer than any database time-out."""
 
 _BACKLOG: Final = 2048
 

@@ -187,9 +187,9 @@ class Work:
             *(self._ask(agent) for _ in range(4)),
             self._approve(agent, held["action_id"]),
             self._outcome(agent, done["action_id"]),
-            *(self._event(agent) for _ in range(2)),
+            *(self.event(agent) for _ in range(2)),
             self._trace(agent),
-            _spans(f"sender-{agent[-8:]}"),
+            spans(f"sender-{agent[-8:]}"),
             self._creation(),
         ]
 
@@ -217,7 +217,8 @@ class Work:
             lambda row: _is(row, agent, "outcome", action_id),
         )
 
-    def _event(self, agent: str) -> Request:
+    def event(self, agent: str) -> Request:
+        """An event of an agent."""
         mine = uuid4().hex
         return _request(
             f"/v1/agents/{agent}/events",
@@ -247,9 +248,10 @@ def _request(path: str, body: Any, is_it: Callable[[Row], bool], *, agent: str =
     return Request(path, json.dumps(body).encode(), is_it, key=uuid4().hex, agent=agent)
 
 
-def _spans(sender: str) -> Request:
+def spans(sender: str) -> Request:
+    """Three spans of one trace, as OTLP."""
     trace = uuid4()
-    spans = [Span(name=f"s{n}", trace_id=trace.bytes, span_id=(n + 1).to_bytes(8)) for n in range(3)]
+    spans = [Span(name=f"{trace}/{n}", trace_id=trace.bytes, span_id=(n + 1).to_bytes(8)) for n in range(3)]
     names = [span.name for span in spans]
     body = as_json(*spans, resource={"service.name": sender})
     return Request(

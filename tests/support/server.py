@@ -68,7 +68,12 @@ class ServerProcess:
     ) -> None:
         self.database_url = database_url
         self.log_file = folder / f"server-{time.monotonic_ns()}.log"
-        self._env = {"TRAILS_DATA_DIR": str(folder / "data"), "TRAILS_BIND": "127.0.0.1:0", **env}
+        self._env = {
+            "TRAILS_DATA_DIR": str(folder / "data"),
+            "TRAILS_BIND": "127.0.0.1:0",
+            "TRAILS_STOP_DELAY_SECS": "0",
+            **env,
+        }
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self.base_url = ""
