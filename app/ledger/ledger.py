@@ -142,7 +142,7 @@ class Ledger:
             on_revoked=self._key_ring.forget,
         )
         self._spans = SpanReader(pool, self._chains)
-        self._sessions = Sessions(pool, self._chains, self._keystore)
+        self._sessions = Sessions(pool, self._chains, self._keystore, self._origins)
         self._poster = Poster(
             pool, self._committer, self._standings, actor=self._actor, redacting=self._redacting, clock=clock
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+import db.ledger
 from app.errors import NotFoundError, QuarantinedError, TenantQuarantinedError
 from app.ledger.administration_state import AdministrationState
 from app.ledger.rebuild import each_record
@@ -35,8 +36,9 @@ CAPACITY: Final = 100
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """When which chain was told of, and when which key (hex) was retired."""
+    """When which chain was told of, and when which key (hex) was retired; ``upto`` is the last record."""
 
+    upto: int
     chains: dict[str, datetime]
     retired: dict[str, datetime]
     covers_agents: bool
@@ -60,12 +62,25 @@ class Origins:
         if chain_id.agent_id == ADMINISTRATION or not keys.is_retired(key):
             return None
         known = self._known.get(chain_id.tenant_id)
-        if known is None or _problem(known, chain_id, key) is not None:
-            known = await self._read(chain_id.tenant_id, keys)
-        return _problem(known, chain_id, key)
+        if (
+            known is not None
+            and _problem(known, chain_id, key) is not None
+            and await self._is_old(known, keys)
+        ):
+            known = None
+        return _problem(known or await self._read(chain_id.tenant_id, keys), chain_id, key)
+
+    async def _is_old(self, known: _Told, keys: TenantKeys) -> bool:
+        """Whether more is on record than was read."""
+        try:
+            chain = await self._chains.get(keys.tenant_id, ADMINISTRATION)
+        except NotFoundError:
+            return True
+        head = await db.ledger.head(self._pool, keys.tenant_id, chain.id.log_uuid)
+        return head is None or head[0] != known.upto
 
     async def _read(self, tenant_id: UUID, keys: TenantKeys) -> _Told:
-        state = AdministrationState()
+        state, upto = AdministrationState(), -1
         try:
             chain = await self._chains.get(tenant_id, ADMINISTRATION)
         except NotFoundError:
@@ -74,9 +89,11 @@ class Origins:
             try:
                 async for record in each_record(self._pool, chain.id, keys):
                     state.add(record)
+                    upto = record.seq
             except QuarantinedError as error:
                 raise TenantQuarantinedError(error.reason) from error
         told = self._known[tenant_id] = _Told(
+            upto,
             {agent.log_uuid: agent.told.at for agent in state.agents.values()},
             {rotation.old: rotation.told.at for rotation in state.rotations},
             state.covers_agents,

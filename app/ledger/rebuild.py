@@ -7,6 +7,7 @@ process appended a moment ago. What does not verify quarantines the chain; the o
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import db.ledger
@@ -104,8 +105,10 @@ async def each_record(pool: Pool, chain_id: ChainId, keys: TenantKeys) -> AsyncI
     try:
         async for rows in chunks:
             verifier = verifier or Verifier(_genesis_key(keys, rows[0]))
-            for row in rows:
-                yield verify_row(chain_id, verifier, row)
+            step = partial(verify_row, chain_id, verifier)
+            # A long chain must not keep the requests of this process waiting.
+            for record in await asyncio.to_thread(lambda step, rows: list(map(step, rows)), step, rows):
+                yield record
     except (ChainError, KeyMaterialError) as error:
         raise QuarantinedError(str(error)) from error
 

@@ -22,7 +22,14 @@ import db.sessions
 from app.chain.canonical import canonical
 from app.chain.record import format_timestamp, hash_text
 from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse
-from app.errors import AnswerTooLargeError, BadRequestError, ConflictError, NotFoundError, QuarantinedError
+from app.errors import (
+    AnswerTooLargeError,
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    QuarantinedError,
+    TenantQuarantinedError,
+)
 from app.ledger.read import verified_row
 from app.moment import from_microseconds, to_microseconds
 from app.trace.instant import parse_instant
@@ -31,9 +38,11 @@ from app.trace.tree import GUARD_KINDS, Source, assemble, outline, sendings_of
 from db.sessions import Beginning, Place, Wanted
 
 if TYPE_CHECKING:
+    from app.chain.keys import PublicKey
     from app.chain.strict import JsonObject, JsonValue
     from app.ledger.chain import Chain, Chains
     from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.origins import Origins
     from app.trace.tree import Sending, Tree, TreeNode
     from db.ledger import TrailRow
     from db.pool import Pool
@@ -132,8 +141,11 @@ class SessionQuery(msgspec.Struct, frozen=True):
 class Sessions:
     """Lists sessions and reads one; behind ``Ledger``, which takes the grant."""
 
-    def __init__(self, pool: Pool, chains: Chains, keystore: Keystore, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self, pool: Pool, chains: Chains, keystore: Keystore, origins: Origins, limits: Limits = LIMITS
+    ) -> None:
         self._pool = pool
+        self._origins = origins
         self._limits = limits
         self._chains = chains
         self._keystore = keystore
@@ -200,7 +212,8 @@ class Sessions:
         """
         keys = await self._keystore.of(tenant_id)
         async with self._turns:
-            reading = _Reading(self._pool, self._chains, keys, session_id, self._limits)
+            origin_of = _OriginOf(self._pool, self._origins, keys)
+            reading = _Reading(self._pool, self._chains, origin_of, session_id, self._limits)
             await reading.run(EVER if after is None else from_microseconds(after.upto_us))
             if not reading.records:
                 raise NotFoundError("session not found")
@@ -227,16 +240,50 @@ def read_beginning(text: str) -> Beginning:
     return Beginning(from_microseconds(_instant(moment, "after")), UUID(session_id))
 
 
+class _OriginOf:
+    """Tells whether anything of a chain is believed: each of its records may verify, by a stolen key."""
+
+    def __init__(self, pool: Pool, origins: Origins, keys: TenantKeys) -> None:
+        self._pool = pool
+        self._origins = origins
+        self.keys = keys
+
+    async def problem(self, chain: Chain) -> str | None:
+        """Why the chain is not believed as a whole; None when it is.
+
+        Raises:
+            UnavailableError: the database is away.
+        """
+        if len(self.keys.by_public_key) == 1:
+            return None  # no key was ever retired
+        try:
+            key = chain.genesis_key or await self._begun_with(chain)
+            return None if key is None else await self._origins.problem(chain.id, key, self.keys)
+        except TenantQuarantinedError as error:
+            return error.message
+        except QuarantinedError as error:
+            return error.reason
+
+    async def _begun_with(self, chain: Chain) -> PublicKey | None:
+        first = await db.ledger.row_at(self._pool, chain.id.tenant_id, chain.id.log_uuid, 0)
+        if first is None:
+            raise chain.quarantine("the first record of the chain is missing")
+        verified_row(chain, self.keys, first)
+        return self.keys.public(first.key_id)
+
+
 class _Reading:
     """Reads all records of one session, verified, and keeps what a tree is made of."""
 
     def __init__(
-        self, pool: Pool, chains: Chains, keys: TenantKeys, session_id: UUID, limits: Limits
+        self, pool: Pool, chains: Chains, origin_of: _OriginOf, session_id: UUID, limits: Limits
     ) -> None:
         self._pool = pool
         self._chains = chains
-        self._keys = keys
+        self._origin_of = origin_of
+        self._keys = origin_of.keys
         self._known: dict[str, Chain | None] = {}
+        self._distrusted: dict[str, str] = {}
         self._kept: dict[tuple[UUID, int], JsonObject] = {}
         self._kept_chars = 0
         self._sizes: dict[tuple[UUID, int], int] = {}
@@ -264,7 +311,10 @@ class _Reading:
         tenant_id, after = self._keys.tenant_id, FIRST
         while rows := await db.sessions.rows(self._pool, tenant_id, self.session_id, after=after, upto=upto):
             for agent_id in {row.agent_id for row in rows} - self._known.keys():
-                self._known[agent_id] = await self._chain(agent_id)
+                chain = self._known[agent_id] = await self._chain(agent_id)
+                problem = None if chain is None else await self._origin_of.problem(chain)
+                if problem is not None:
+                    self._distrusted[agent_id] = problem
             await asyncio.to_thread(self._take_all, rows)
             if len(self.sendings) > self.limits.sendings:
                 raise AnswerTooLargeError(
@@ -325,6 +375,9 @@ class _Reading:
         chain = self._known[row.agent_id]
         if chain is None:
             self._doubt(row, "it names an agent that the registry does not know")
+            return
+        if row.agent_id in self._distrusted:
+            self._doubt(row, self._distrusted[row.agent_id])
             return
         try:
             record = verified_row(chain, self._keys, row)

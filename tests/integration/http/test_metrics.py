@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from ipaddress import ip_network
 from typing import Any
 
@@ -139,6 +140,25 @@ def test_what_the_process_holds_is_told(operator: Client) -> None:
     assert told["trails_large_body_bytes", frozenset({"work"})] == 0
     assert told["trails_large_body_limit_bytes", frozenset({"work"})] > 0
     assert told["process_resident_memory_bytes", frozenset()] > 0
+
+
+def test_what_is_verified_in_the_background_is_told(database: Database) -> None:
+    with serve(database.app_url, verify_records_per_sec=100_000, pool_size=1) as service:
+        client = Client(service.url, service.operator_token)
+        deadline = time.monotonic() + 60
+        while (told := read(client))["trails_verify_rounds_total", frozenset()] < 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert told["trails_verified_records_total", frozenset()] >= 0
+        assert told["trails_verify_age_seconds", frozenset()] > 0
+        assert told["trails_verify_round_seconds", frozenset()] > 0
+        assert told["trails_broken_chains_total", frozenset()] == 0
+
+
+def test_what_is_off_has_no_age(operator: Client) -> None:
+    told = read(operator)
+    assert told["trails_verify_rounds_total", frozenset()] == 0
+    assert ("trails_verify_age_seconds", frozenset()) not in told
 
 
 def test_what_is_refused_for_coming_too_fast_is_counted(database: Database) -> None:

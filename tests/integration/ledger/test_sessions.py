@@ -9,19 +9,25 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.chain.record import Draft
+import db.ledger
+from app.chain.keys import SigningKey
+from app.chain.link import seal
+from app.chain.record import Draft, Head
 from app.errors import AnswerTooLargeError, NotFoundError
 from app.guard.kinds import TRACE
 from app.ledger import Ledger
 from app.ledger.chain import Chains
 from app.ledger.keystore import Keystore
+from app.ledger.mirror import row_of
+from app.ledger.origins import Origins
 from app.ledger.post import Entry
 from app.ledger.sessions import Limits, NodeCursor, SessionQuery, Sessions, read_beginning
 from app.principal import Permission
 from db.pool import Pool
 from db.schema import DEFAULT_TENANT_ID
 from db.sessions import Wanted
-from tests.support.ledgers import MASTER_KEY, Caller, SetClock
+from tests.integration.ledger.test_rotation import forged_chain, rotated, settled
+from tests.support.ledgers import MASTER_KEY, TABLE, Caller, Opener, SetClock, Table
 
 Open = Callable[..., Sessions]
 
@@ -75,7 +81,8 @@ def opened(pool: Pool) -> Open:
     """Opens the sessions of the database with limits of one's own."""
 
     def opener(**limits: int) -> Sessions:
-        return Sessions(pool, Chains(pool, capacity=10), Keystore(pool, MASTER_KEY), Limits(**limits))
+        chains = Chains(pool, capacity=10)
+        return Sessions(pool, chains, Keystore(pool, MASTER_KEY), Origins(pool, chains), Limits(**limits))
 
     return opener
 
@@ -215,3 +222,45 @@ async def test_h33_another_tenants_place_and_sessions_are_of_no_use(
     assert [found["name"] for found in json.loads(text)["nodes"]] == ["theirs"]
     listed: Any = await ledger.sessions(asking, SessionQuery(50))
     assert [(entry["session_id"], entry["records"]) for entry in listed["sessions"]] == [(many[0], 1)]
+
+
+# --- a retired key --------------------------------------------------------------------------------------
+
+
+async def test_c24_what_a_retired_key_began_afterwards_is_told_and_left_out(
+    agent: Caller, pool: Pool, restarted: Opener, table: Table
+) -> None:
+    """Each of its records verifies by itself; that it began too late, the records of administration tell."""
+    await post(agent, [node(1)])
+    await rotated(agent.ledger)
+    await post(agent, [node(2, 1)])
+    mole = await forged_chain(agent, pool, "mole")
+    await forge(mole, pool, node(3, 1))
+    for ledger in (agent.ledger, await settled(restarted), await settled(restarted)):
+        caller = agent.at(ledger)
+        for _ in range(2):
+            session = json.loads(await ledger.session(caller.may(Permission.READ_SESSIONS), SESSION))
+            assert [found["name"] for found in session["nodes"]] == ["n1", "n2"]
+            assert session["agents"] == [agent.agent]
+            [doubt] = session["unverified"]
+            assert (doubt["agent_id"], doubt["seq"]) == ("mole", 1)
+            assert "retired before any record told of this chain" in doubt["reason"]
+    await table.unlock()
+    await table.admin.execute(f"DELETE FROM {TABLE} WHERE agent_id = 'mole' AND seq = 0")
+    ledger = await settled(restarted)
+    session = json.loads(await ledger.session(agent.at(ledger).may(Permission.READ_SESSIONS), SESSION))
+    assert [found["name"] for found in session["nodes"]] == ["n1", "n2"]
+    assert session["unverified"][0]["reason"] == "the first record of the chain is missing"
+
+
+async def forge(mole: Caller, pool: Pool, sent: dict[str, Any]) -> None:
+    """A record of the session behind the genesis record of a forged chain, by the first key of the tenant."""
+    keys = await mole.ledger._keystore.of(DEFAULT_TENANT_ID)
+    old = next(iter(keys.by_public_key.values()))
+    assert isinstance(old, SigningKey)
+    chain = await mole.ledger._chains.get(DEFAULT_TENANT_ID, mole.agent)
+    found = await db.ledger.head(pool, DEFAULT_TENANT_ID, chain.id.log_uuid)
+    assert found is not None
+    payload: Any = {"session_id": str(SESSION), "total_nodes": 1, "trace_tree": [sent]}
+    record = seal(Draft(TRACE, payload, "thief"), Head(*found, timestamp_us=0), 0, old)
+    await db.ledger.append(pool, [row_of(chain.id, record, old.public.key_id)])
