@@ -120,25 +120,35 @@ def replace(path: Path, kept: KeptHeads) -> None:
 
 
 @contextmanager
-def held(path: Path, *, wait_secs: float = 0.0) -> Iterator[bool]:
-    """Whether this process alone may replace the file within the block; the lock lies beside it.
+def held(path: Path, *, wait_secs: float) -> Iterator[bool]:
+    """Whether this process alone may replace the file within the block, for which it waits so long.
 
     Raises:
         OSError: the lock cannot be made.
     """
     deadline = time.monotonic() + wait_secs
-    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    while (lock := take_lock(path)) is None and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECS)
     try:
-        while not (alone := _locked(lock)) and time.monotonic() < deadline:
-            time.sleep(_PAUSE_SECS)
-        yield alone
+        yield lock is not None
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
-def _locked(lock: int) -> bool:
+def take_lock(path: Path) -> int | None:
+    """The lock on the file, beside which it lies, until it is closed; None while another process has it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
+        os.close(lock)
+        return None
+    except OSError:
+        os.close(lock)
+        raise
+    return lock

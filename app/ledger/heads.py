@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from db.pool import Pool
 
 GONE: Final = "the chain was seen before and is not in the database"
+
+STOP_SECS: Final = 10.0
+"""How long the end of the service waits for a round that is under way."""
 
 _FRESH: Final = 0.5
 """A file that is younger than this share of a round was written by another process in this round."""
@@ -137,6 +141,22 @@ async def _behind(
     return lost
 
 
+class _Version(msgspec.Struct, frozen=True):
+    """Which file it was that was read: ``written`` in seconds since 1970."""
+
+    inode: int
+    size: int
+    written: float
+
+
+def _version(path: Path) -> _Version | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return _Version(found.st_ino, found.st_size, found.st_mtime)
+
+
 def unusable(path: Path, error: OSError | ValueError) -> StartupError:
     """The refusal of a file of heads that cannot be used."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -144,7 +164,10 @@ def unusable(path: Path, error: OSError | ValueError) -> StartupError:
 
 
 class HeadsKeeper:
-    """One process's part in keeping the file at ``path``, a round every ``secs`` seconds."""
+    """One process's part in keeping the file at ``path``, a round every ``secs`` seconds.
+
+    The disk may be another machine's and stand still: only threads beside the event loop touch it.
+    """
 
     def __init__(self, pool: Pool, seen: Seen, meter: HeadsMeter, path: Path, secs: float) -> None:
         self._pool = pool
@@ -153,6 +176,8 @@ class HeadsKeeper:
         self._path = path
         self._secs = secs
         self._alarmed: frozenset[str] = frozenset()
+        self._read: _Version | None = None
+        self._stopping = asyncio.Event()
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
@@ -170,17 +195,25 @@ class HeadsKeeper:
         try:
             yield
         finally:
+            self._stopping.set()
+            await asyncio.wait([task], timeout=STOP_SECS)
             task.cancel()
-            await asyncio.wait([task])
 
     async def _rounds(self) -> None:
-        while True:
-            await asyncio.sleep(self._secs)
+        while not await self._is_over():
             try:
                 await self.round()
             except (OSError, ValueError, TrailsError) as error:
                 self._meter.failures += 1
                 _log.error("heads were not written to %s: %s", self._path, error)
+
+    async def _is_over(self) -> bool:
+        """Waits for the next round, or for the end."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), self._secs)
+        except TimeoutError:
+            return False
+        return True
 
     async def round(self, *, first: bool = False) -> None:
         """Writes the heads of now, unless another process has just done so; then takes up what stands there.
@@ -190,27 +223,35 @@ class HeadsKeeper:
             ValueError: it is no file of heads.
             UnavailableError: the database is away.
         """
-        with files.held(self._path) as alone:
-            kept = await asyncio.to_thread(files.read, self._path)
-            if alone and (first or self._is_old()):
-                compared = await compare(self._pool, kept)
-                if compared.kept != kept or not self._path.exists():
-                    await asyncio.to_thread(files.replace, self._path, compared.kept)
-                else:
-                    self._path.touch()
-                kept = compared.kept
+        lock = await asyncio.to_thread(files.take_lock, self._path)
+        try:
+            is_old = await asyncio.to_thread(self._take_up)
+            if lock is not None and (first or is_old):
+                compared = await compare(self._pool, self._seen.kept)
+                await asyncio.to_thread(self._replace, compared.kept)
                 self._tell(compared.behind)
             else:
                 self._meter.behind = len(self._seen.refused)
-        self._seen.kept = kept
+        finally:
+            if lock is not None:
+                await asyncio.to_thread(os.close, lock)
         self._meter.at = time.time()
         await self._release()
 
-    def _is_old(self) -> bool:
-        try:
-            return time.time() - self._path.stat().st_mtime >= _FRESH * self._secs
-        except FileNotFoundError:
-            return True
+    def _take_up(self) -> bool:
+        """Reads the file, if it is not the one that was read last; whether it was written some time ago."""
+        found = _version(self._path)
+        if found is None or found != self._read:
+            self._seen.kept, self._read = files.read(self._path), found
+        return found is None or time.time() - found.written >= _FRESH * self._secs
+
+    def _replace(self, kept: KeptHeads) -> None:
+        """Writes what is new; a file that says it already is only dated."""
+        if self._read is not None and kept == self._seen.kept:
+            self._path.touch()
+        else:
+            files.replace(self._path, kept)
+        self._seen.kept, self._read = kept, _version(self._path)
 
     def _tell(self, behind: tuple[Behind, ...]) -> None:
         """An event for each chain that was not behind a moment ago."""
