@@ -69,7 +69,8 @@ def canonical(value: JsonValue) -> str:
         raw = _ENCODER.encode(_ready(value, 0))
     except UnicodeEncodeError:
         raise InvalidJsonError("a lone surrogate in a string") from None
-    if b"\\u0000" in raw and _NUL.search(raw) is not None:
+    # ``in`` would take it for a number first, and raise and catch an error.
+    if raw.find(b"\\u0000") >= 0 and _NUL.search(raw) is not None:
         raise InvalidJsonError("the character U+0000 in a string")
     return raw.decode()
 

@@ -184,8 +184,12 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer, which is counted and ignored: it must not change a request under way."""
         self._count(len(name) + len(value) + _LINE_EXTRA)
-        if not self._in_body:
-            super().on_header(name, value)
+        if self._in_body:
+            return
+        name = name.lower()  # as uvicorn does, without another call for each header
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is over: refuses what is framed ambiguously, else begins to serve."""

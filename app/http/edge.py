@@ -113,8 +113,8 @@ class _Reply:
         await self._send(message)
 
     def _headers(self, own: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        names = {name for name, _ in own}
-        own.extend(header for header in COMMON_HEADERS if header[0] not in names)
+        names = [name for name, _ in own]
+        own += [header for header in COMMON_HEADERS if header[0] not in names]
         if self._cors is not None:
             own.extend(self._cors.headers(self._scope, own))
         own.append((b"x-request-id", self._exchange.request_id.encode()))
