@@ -15,7 +15,7 @@ from db.pool import Connection, Pool, for_tenant
 from db.sql import statements
 
 PAGE: Final = 1_000
-"""Chains whose heads one statement reads: some 20 ms of the database's time."""
+"""Chains whose heads one statement reads: some 30 ms of the database's time."""
 
 _SQL: Final = statements("heads")
 
