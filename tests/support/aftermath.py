@@ -120,10 +120,14 @@ class Work:
         """Proves all that is said above; the service is up again."""
         self._retry()
         self._compare_with_the_record()
-        self._verify()
-        self.check_nothing_is_left()
+        self.check_database()
 
-    def check_nothing_is_left(self) -> None:
+    def check_database(self) -> None:
+        """Proves what can be said whoever worked on it: everything verifies, and nothing is left over."""
+        self._verify()
+        self._nothing_is_left()
+
+    def _nothing_is_left(self) -> None:
         """No transaction that nobody ends, no statement that waits, no advisory lock."""
         deadline = time.monotonic() + SETTLE_SECS
         with psycopg.connect(self.database.admin_url, autocommit=True) as connection:
@@ -184,7 +188,7 @@ class Work:
         self._spent[agent] += done["cost"]
         held = own.post(actions, {"tool": "email", "input": "before"}).json
         return [
-            *(self._ask(agent) for _ in range(4)),
+            *(self.ask(agent) for _ in range(4)),
             self._approve(agent, held["action_id"]),
             self._outcome(agent, done["action_id"]),
             *(self.event(agent) for _ in range(2)),
@@ -193,7 +197,8 @@ class Work:
             self._creation(),
         ]
 
-    def _ask(self, agent: str) -> Request:
+    def ask(self, agent: str) -> Request:
+        """A question of an agent's guard."""
         mine = uuid4().hex
         return _request(
             f"/v1/agents/{agent}/actions",
