@@ -7,10 +7,11 @@ just that record may take the stretch for verified without a look of their own; 
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from app.chain.record import Head
-from app.chain.strict import JsonValue
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -23,7 +24,7 @@ class Position(msgspec.Struct, frozen=True):
     head: Head
     key: str
     genesis_key: str
-    genesis: dict[str, JsonValue]
+    genesis: dict[str, Any]
     unknown_kinds: int = 0
 
 
@@ -43,7 +44,7 @@ class Stretch(msgspec.Struct, frozen=True):
     unknown_kinds: int
     confirmed: tuple[int, ...] = ()
     genesis_key: str | None = None
-    genesis: dict[str, JsonValue] | None = None
+    genesis: dict[str, Any] | None = None
 
     def follows(self, position: Position) -> bool:
         """Whether the record at ``position`` is the one that these follow."""

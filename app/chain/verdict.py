@@ -18,6 +18,8 @@ class Verdict(enum.StrEnum):
 
     VERIFIED = "verified"
     """Everything there was is sound and signed by a key that is trusted."""
+    RESUMED = "verified from a mark on"
+    """The same of what stands behind a mark; what stands before it was not read, and is the mark's word."""
     SELF_DECLARED = "self-declared"
     """Sound, but only the chain itself says whose key signed it."""
     NOTHING = "nothing to verify"
@@ -45,6 +47,7 @@ _EXIT_CODES = {
     Verdict.UNCHECKED: 5,
     Verdict.SELF_DECLARED: 6,
     Verdict.OTHER_KEY: 7,
+    Verdict.RESUMED: 8,
 }
 
 _SEVERITY = {verdict: rank for rank, verdict in enumerate(Verdict)}

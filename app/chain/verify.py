@@ -287,7 +287,7 @@ class ChainAudit:
         if self._pins and signed_by is not None:
             self._watch_pins(record, signed_by)
         if self._checkpoints:
-            self._compare(record)
+            self._compare(record.seq, record.hash)
         return record
 
     def add_unreadable(self, error: ChainError) -> None:
@@ -392,6 +392,18 @@ class ChainAudit:
         self._verifier.go_on(head, key)
         self._line = head.seq + 1
 
+    def recall(self, signed: SignedRecord) -> bool:
+        """Looks whether the record at the position that this goes on from is still there; if not, says so."""
+        head = self._verifier.head
+        if head is None:
+            return False
+        self._checked += 1
+        if signed.hash == head.hash == hash_text(signed.text):
+            self._compare(head.seq, head.hash)
+            return True
+        self.doubt(ForkError(f"the mark has hash {head.hash[:16]}… at this seq", seq=head.seq))
+        return False
+
     def doubt(self, error: ChainError) -> None:
         """Adds a fault of the record that was just added and that lies outside its text, in its row."""
         self._faulty += 1
@@ -472,17 +484,17 @@ class ChainAudit:
             return error
         return None
 
-    def _compare(self, record: VerifiedRecord) -> None:
+    def _compare(self, seq: int, hash_hex: str) -> None:
         """Holds a verified record against the checkpoint of its seq, if that is one of them."""
-        expected = self._checkpoints.get(record.seq)
+        expected = self._checkpoints.get(seq)
         if expected is None:
             return
-        if expected == record.hash:
-            self._confirm(record.seq)
+        if expected == hash_hex:
+            self._confirm(seq)
             return
-        del self._checkpoints[record.seq]
+        del self._checkpoints[seq]
         self._faulty += 1
-        self._blame(ForkError(f"a checkpoint has hash {expected[:16]}… at this seq", seq=record.seq))
+        self._blame(ForkError(f"a checkpoint has hash {expected[:16]}… at this seq", seq=seq))
 
     def _confirm(self, seq: int) -> None:
         """The checkpoint at ``seq`` names the record that stands there."""

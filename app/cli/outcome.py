@@ -33,8 +33,11 @@ FILE_ONLY: Final = (
     "proves that no tail was cut"
 )
 
+SOUND: Final = frozenset({Verdict.VERIFIED, Verdict.RESUMED, Verdict.SELF_DECLARED})
+
 _STYLES: Final = {
     Verdict.VERIFIED: "green",
+    Verdict.RESUMED: "yellow",
     Verdict.SELF_DECLARED: "yellow",
     Verdict.NOTHING: "yellow",
     Verdict.UNCHECKED: "yellow",
@@ -42,6 +45,26 @@ _STYLES: Final = {
     Verdict.INCOMPLETE: "red",
     Verdict.TAMPERED: "bold red",
 }
+
+
+class MarkWord(msgspec.Struct, frozen=True):
+    """What was not read but taken for verified: records up to ``seq``, on the word of a mark.
+
+    ``written`` is when that was, ``since`` when a verification began that read the chain from its beginning.
+    """
+
+    seq: int
+    written: str
+    since: str
+
+    @property
+    def told(self) -> str:
+        """The same as a sentence."""
+        return f"up to seq {self.seq} on the word of the mark of {self.written} (read last on {self.since})"
+
+    def to_json(self) -> JsonObject:
+        """The same as JSON."""
+        return {"seq": self.seq, "records": self.seq, "written": self.written, "since": self.since}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -57,6 +80,7 @@ class Outcome(msgspec.Struct, frozen=True):
     log_uuid: str | None = None
     report: Report | None = None
     note: str = ""
+    mark: MarkWord | None = None
 
     @property
     def name(self) -> str:
@@ -72,7 +96,7 @@ class Outcome(msgspec.Struct, frozen=True):
     @property
     def completeness(self) -> str | None:
         """How far the chain is known to be complete; None when it is not sound anyway."""
-        if self.report is None or self.verdict not in {Verdict.VERIFIED, Verdict.SELF_DECLARED}:
+        if self.report is None or self.verdict not in SOUND:
             return None
         if self.report.anchored_to is not None:
             return ANCHORED.format(seq=self.report.anchored_to)
@@ -92,6 +116,7 @@ class Outcome(msgspec.Struct, frozen=True):
             "checked": self.checked,
             "completeness": self.completeness,
             "note": printable(self.note) or None,
+            "mark": None if self.mark is None else self.mark.to_json(),
         }
 
 
@@ -125,10 +150,16 @@ class Run(msgspec.Struct, frozen=True):
         return sum(outcome.checked for outcome in self.outcomes)
 
     @property
+    def on_a_marks_word(self) -> tuple[int, str] | None:
+        """How many records were taken for verified unread, and when the mark that says so was written."""
+        words = [outcome.mark for outcome in self.outcomes if outcome.mark is not None]
+        return (sum(word.seq for word in words), words[0].written) if words else None
+
+    @property
     def completeness(self) -> str | None:
         """The weakest statement on completeness that holds for all chains; None when not all are sound."""
         statements = [outcome.completeness for outcome in self.outcomes]
-        if self.verdict not in {Verdict.VERIFIED, Verdict.SELF_DECLARED} or None in statements:
+        if self.verdict not in SOUND or None in statements:
             return None
         weak = [text for text in statements if text in {DATABASE_ONLY, FILE_ONLY}]
         return (
@@ -137,12 +168,14 @@ class Run(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """The run as one line of JSON."""
+        marked = self.on_a_marks_word
         return canonical(
             {
                 "verdict": self.verdict.value,
                 "exit_code": self.verdict.exit_code,
                 "checked": self.checked,
                 "completeness": self.completeness,
+                "mark": None if marked is None else {"records": marked[0], "written": marked[1]},
                 "chains": [outcome.to_json() for outcome in self.outcomes],
                 "findings": [
                     {
@@ -168,16 +201,28 @@ class Run(msgspec.Struct, frozen=True):
             console.print(Text(printable(f"note: {note}")))
         if len(self.outcomes) == 1 and (head := _head(self.outcomes[0])) is not None:
             console.print(Text(f"head: {head}"))
+        if self.on_a_marks_word is not None and self._more:
+            console.print(Text(self._more))
         console.print(_line(self.verdict, self._last_line()))
 
     def _last_line(self) -> str:
         records = f"{self.checked} record{'' if self.checked == 1 else 's'} checked"
         chains = len([outcome for outcome in self.outcomes if outcome.report is not None])
         where = f" in {chains} chains" if chains > 1 else ""
-        more = _ADVICE.get(self.verdict) or self.completeness or ""
-        return f"{records}{where}" + (f"; {more}" if more else "")
+        marked = self.on_a_marks_word
+        if marked is not None:
+            return f"{records}{where}{_ON_A_MARKS_WORD.format(records=marked[0], written=marked[1])}"
+        return f"{records}{where}" + (f"; {self._more}" if self._more else "")
+
+    @property
+    def _more(self) -> str:
+        """What whoever reads the verdict should know besides."""
+        return _ADVICE.get(self.verdict) or self.completeness or ""
 
 
+_ON_A_MARKS_WORD: Final = (
+    " now; {records} before them were not read: that they were sound is the word of the mark of {written}"
+)
 _ADVICE: Final = {
     Verdict.SELF_DECLARED: (
         "self-consistent, but the signer is not trusted: only the chain itself says whose key it is; "
@@ -261,6 +306,8 @@ def _print_further_faults(console: Console, outcome: Outcome) -> None:
         console.print(_line(outcome.verdict, f"{outcome.name}: {outcome.note}"))
     if outcome.verdict is Verdict.OTHER_KEY and outcome.report.other_key is not None:
         console.print(_line(outcome.verdict, f"{outcome.name}: {outcome.report.other_key.told}"))
+    if outcome.mark is not None and not outcome.report.fault_count:
+        console.print(_line(outcome.verdict, f"{outcome.name}: {outcome.mark.told}"))
     for fault in outcome.report.first_faults[1:]:
         console.print(_line(Verdict.TAMPERED, f"{outcome.name}: {_fault(fault)}"))
     unlisted = outcome.report.fault_count - len(outcome.report.first_faults)

@@ -17,7 +17,7 @@ from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, Heads, parse_checkpoint, read_heads
 from app.cli.exits import missing_package
 from app.cli.missing import missing_chains
-from app.cli.outcome import Finding, Run, console_for, reason_of
+from app.cli.outcome import SOUND, Finding, Run, console_for, reason_of
 from app.cli.verify_files import FileOptions, Progress, sizes, verify_file
 from app.errors import KeyMaterialError
 
@@ -33,11 +33,19 @@ Examples:
   trails verify --agent scout --checkpoint 41:9f2c…  the chain must still hold that head
   trails verify --save-heads heads.txt             keep heads elsewhere; later: --heads heads.txt
   trails verify scout.jsonl --public-key 03a1…     against the key you were given
+  trails verify --resume nightly.mark --mark nightly.mark   what is new since the last time
   curl … | trails verify - --json                  from a pipe, for programs
 
 Several processes share the work (--jobs); the verdict is that of one. Memory does not grow with the length of
 a chain: each process holds one piece of the table at a time (8 MiB of text, or one record that is larger).
 Whatever ends before its time, a process or the connection, is no success: "could not check".
+
+With --mark MARK it writes there, every few seconds and at the end, how far each chain is verified, signed
+(with a key derived from the master key, else with one of your own in MARK.key). With --resume MARK it goes on
+from there: records before the mark are not read, the one at the mark must be there still, and the verdict is
+"verified from a mark on", never "verified". What was changed before the mark since then, only a whole
+verification finds; so keep marks, and MARK.key, where those cannot write whom you watch. Chains of
+administration, and chains of which --heads or --checkpoint names a record before the mark, are read whole.
 
 A verification changes nothing of what it looks at. With --record its outcome is put on record in the
 administration chain of each tenant, which takes the master key and the service's database role.
@@ -58,6 +66,7 @@ Exit codes (text, --json and --quiet agree):
   5  could not check: unreadable file, no export, database away, newer format
   6  self-declared: sound, but no trusted key; pin one with --public-key
   7  another key: sound, but begun with a key that is not the pinned one
+  8  verified from a mark on: what stands before the mark was not read (--resume)
 """
 
 
@@ -75,6 +84,8 @@ class Options(msgspec.Struct, frozen=True):
     show_progress: bool
     record: bool
     jobs: int
+    mark: Path | None
+    resume: Path | None
 
 
 @click.command("verify", help=_HELP, short_help="Check exported files or a whole database.")
@@ -95,6 +106,18 @@ class Options(msgspec.Struct, frozen=True):
     type=click.IntRange(1, 64),
     help="Processes that share the work (default: one a CPU, up to 4).",
 )
+@click.option(
+    "--mark",
+    metavar="MARK",
+    type=click.Path(path_type=Path),
+    help="Write there, now and then, how far it is.",
+)
+@click.option(
+    "--resume",
+    metavar="MARK",
+    type=click.Path(path_type=Path),
+    help="Go on from a mark; see above what that misses.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.option("--quiet", is_flag=True, help="Only the exit code.")
 def command(  # noqa: D103  click shows _HELP
@@ -109,6 +132,8 @@ def command(  # noqa: D103  click shows _HELP
     save_heads: Path | None,
     record: bool,
     jobs: int | None,
+    mark: Path | None,
+    resume: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -127,13 +152,15 @@ def command(  # noqa: D103  click shows _HELP
                 show_progress=not (as_json or quiet),
                 record=record,
                 jobs=jobs or default_jobs(),
+                mark=mark,
+                resume=resume,
             )
         )
     except Exception as error:  # noqa: BLE001  whatever goes wrong must never look like "tampered"
         run = Run((), (Finding(Verdict.UNCHECKED, "verification", reason_of(error)),))
     troubles = (Finding(Verdict.UNCHECKED, "heads", trouble) for trouble in kept.troubles)
     run = msgspec.structs.replace(run, findings=(*run.findings, *troubles))
-    if save_heads is not None and run.verdict in {Verdict.VERIFIED, Verdict.SELF_DECLARED}:
+    if save_heads is not None and run.verdict in SOUND:
         run = _with_saved_heads(run, save_heads)
     if as_json:
         click.echo(run.to_json())
@@ -167,6 +194,8 @@ def _verify(options: Options) -> Run:
                 progress=progress,
                 record=options.record,
                 jobs=options.jobs,
+                mark=options.mark,
+                resume=options.resume,
             )
         )
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 import msgspec
 
@@ -12,13 +16,15 @@ from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, checkpoints, contradiction
 from app.cli.database import database_url
 from app.cli.local import local_ledger
+from app.cli.marks import Mark, Marked, MarkWriter, marks_of, trust_of
 from app.cli.missing import missing_chains
 from app.cli.on_record import not_on_record, recorded
-from app.cli.outcome import Finding, Outcome, Run
+from app.cli.outcome import SOUND, Finding, MarkWord, Outcome, Run
 from app.errors import StartupError, TrailsError
 from app.ledger.audit import audit_database
-from app.ledger.audit_chain import ChainName
-from app.ledger.audit_walk import ChainVerdict, DatabaseAudit, Selection, Trust
+from app.ledger.audit_chain import ChainName, Reached
+from app.ledger.audit_rows import Place
+from app.ledger.audit_walk import ChainVerdict, DatabaseAudit, Marks, Selection, Trust
 from app.opening import look_directly
 from app.settings import Settings, master_key_at_hand
 
@@ -26,8 +32,6 @@ if TYPE_CHECKING:
     from app.chain.strict import JsonObject
 
 DATABASE = "database"
-
-_SOUND: Final = frozenset({Verdict.VERIFIED, Verdict.SELF_DECLARED})
 
 
 async def verify_database(
@@ -40,6 +44,8 @@ async def verify_database(
     progress: Callable[[int], None],
     record: bool = False,
     jobs: int = 1,
+    mark: Path | None = None,
+    resume: Path | None = None,
 ) -> Run:
     """Audits the database that the environment names; with ``record`` it is put on record afterwards.
 
@@ -55,6 +61,8 @@ async def verify_database(
         key = None if pinned else master_key_at_hand(settings)
     except StartupError as error:
         troubles.append(Finding(Verdict.UNCHECKED, "master key", error.message))
+    trust = trust_of(pinned, keys=key is not None)
+    before, writer = marks_of(environ, mark, resume, of=DATABASE, trust=trust)
     found = await audit_database(
         url,
         Selection(tenant, agent_id),
@@ -62,8 +70,14 @@ async def verify_database(
         checkpoints=lambda name: checkpoints(_heads_of(name, anchors)),
         progress=_steps(progress),
         jobs=jobs,
+        marks=_marks(before, writer),
     )
-    run = _run(found, anchors, agent_id=agent_id, tenant=tenant)
+    if writer is not None:
+        try:
+            writer.write()
+        except StartupError as error:
+            troubles.append(Finding(Verdict.UNCHECKED, "mark", error.message))
+    run = _run(found, anchors, before, agent_id=agent_id, tenant=tenant)
     run = msgspec.structs.replace(run, findings=(*run.findings, *troubles))
     if record:
         run = msgspec.structs.replace(run, notes=(*run.notes, *await _put_on_record(settings, run, agent_id)))
@@ -111,8 +125,10 @@ def _told(outcomes: Sequence[Outcome], agent_id: str | None, *, sound: bool) -> 
         "agent_id": agent_id,
         "chains": len(outcomes),
         "length": sum(outcome.checked for outcome in outcomes),
-        "intact": sound and all(outcome.verdict in _SOUND for outcome in outcomes),
+        "intact": sound and all(outcome.verdict in SOUND for outcome in outcomes),
     }
+    if before := sum(outcome.mark.seq for outcome in outcomes if outcome.mark is not None):
+        told["on_a_marks_word"] = before  # records that were not read
     [one, *others] = outcomes
     if others or one.report is None or one.report.head is None:
         return told
@@ -125,16 +141,77 @@ def _heads_of(name: ChainName, anchors: Sequence[Anchor]) -> list[Anchor]:
     return [anchor for anchor in anchors if anchor.belongs_to(**about)]
 
 
-def _outcome(chain: ChainVerdict, anchors: Sequence[Anchor]) -> Outcome:
+def _marks(before: Mark | None, writer: MarkWriter | None) -> Marks:
+    """What is known of chains by a mark, and who keeps what the next one says."""
+
+    def tell(place: Place, name: ChainName, reached: Reached | None, resumed: bool) -> None:  # noqa: FBT001
+        if writer is not None:
+            marked = None if reached is None else partial(_marked, place, name, reached)
+            writer.tell(name.log_uuid, marked, resumed=resumed)
+
+    told = () if before is None else before.chains
+    places: dict[Place, Marked] = {
+        (UUID(chain.tenant_id), UUID(chain.log_uuid)): chain
+        for chain in told
+        if chain.tenant_id is not None and chain.log_uuid is not None
+    }
+    return Marks(
+        {place: _reached(chain) for place, chain in places.items()},
+        {
+            place: ChainName(chain.tenant or "(none)", chain.agent_id or "(none)", str(place[1]))
+            for place, chain in places.items()
+        },
+        tell,
+    )
+
+
+def _marked(place: Place, name: ChainName, reached: Reached, since: str) -> Marked:
+    return Marked(
+        name=name.log_uuid,
+        tenant=name.tenant,
+        agent_id=name.agent_id,
+        log_uuid=name.log_uuid,
+        position=reached.position,
+        since=since,
+        tenant_id=str(place[0]),
+        begun=reached.begun[1],
+        fold=reached.fold,
+    )
+
+
+def _reached(marked: Marked) -> Reached:
+    position = marked.position
+    begun = marked.begun or datetime.min.replace(tzinfo=UTC)
+    return Reached(position, (position.genesis_key, begun), marked.fold)
+
+
+def _word(chain: ChainVerdict, before: Mark | None) -> MarkWord | None:
+    if chain.marked is None or before is None:
+        return None
+    since = next(told.since for told in before.chains if told.log_uuid == chain.name.log_uuid)
+    return MarkWord(chain.marked.seq, before.written, since)
+
+
+def _outcome(chain: ChainVerdict, anchors: Sequence[Anchor], before: Mark | None) -> Outcome:
     name, verdict, note = chain.name, chain.report.verdict, chain.note
+    word = _word(chain, before)
+    if word is not None and verdict is Verdict.VERIFIED:
+        verdict = Verdict.RESUMED
     if contradicting := contradiction(_heads_of(name, anchors)):
         verdict, note = Verdict.TAMPERED, "; ".join(filter(None, (contradicting, note)))
-    return Outcome(DATABASE, verdict, name.tenant, name.agent_id, name.log_uuid, chain.report, note)
+    return Outcome(DATABASE, verdict, name.tenant, name.agent_id, name.log_uuid, chain.report, note, word)
 
 
-def _run(found: DatabaseAudit, anchors: Sequence[Anchor], *, agent_id: str | None, tenant: str | None) -> Run:
+def _run(
+    found: DatabaseAudit,
+    anchors: Sequence[Anchor],
+    before: Mark | None,
+    *,
+    agent_id: str | None,
+    tenant: str | None,
+) -> Run:
     chains = sorted(found.chains, key=lambda chain: (chain.name.tenant, chain.name.agent_id))
-    outcomes = [_outcome(chain, anchors) for chain in chains]
+    outcomes = [_outcome(chain, anchors, before) for chain in chains]
     findings = [Finding(problem.verdict, problem.what, problem.reason) for problem in found.problems]
     if found.complete:
         outcomes += missing_chains(anchors, outcomes, agent_id=agent_id, tenant=tenant)

@@ -12,25 +12,29 @@ Whatever goes wrong in one part is a finding beside what the others found, never
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
 from typing import Final
 from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
-from app.errors import KeyMaterialError
+from app.errors import KeyMaterialError, StartupError
 from app.ledger import audit_jobs
 from app.ledger.audit_administration import AllTables, BegunChain, differences, without_chain
-from app.ledger.audit_chain import Keys
+from app.ledger.audit_chain import Keys, Reached
 from app.ledger.audit_jobs import Crew, Shared, crew, exported, shareable
 from app.ledger.audit_rows import Place, moment, pieces, read_rows
 from app.ledger.audit_session import connected, enter_tenant, reading
 from app.ledger.audit_walk import (
+    NO_MARKS,
     AuditRun,
     Checkpoints,
     DatabaseAudit,
+    Marks,
     Progress,
     Registry,
     Selection,
@@ -73,6 +77,10 @@ _NOT_COMPARED: Final = (
     "administration"
 )
 _NO_STATE: Final = "its records do not verify, so that no table was compared with them"
+_ANOTHER_DATABASE: Final = "the mark is of another database: no chain that it names is in this registry"
+_GONE: Final = (
+    "it was verified up to seq {seq}, as the mark says ({log_uuid}), and is not in the registry any more"
+)
 _ONE_JOB: Final = "one process did all: several cannot share a snapshot of this database ({reason})"
 
 
@@ -84,6 +92,7 @@ async def audit_database(
     checkpoints: Checkpoints = lambda _: {},
     progress: Progress = lambda _: None,
     jobs: int = 1,
+    marks: Marks = NO_MARKS,
 ) -> DatabaseAudit:
     """Verifies the database behind ``url``. Never raises for what is wrong with it: that is the result.
 
@@ -94,11 +103,13 @@ async def audit_database(
         checkpoints: heads kept elsewhere, by chain.
         progress: told now and then how far it is.
         jobs: processes that share the work; with 1 this one does it all.
+        marks: how far chains were verified before, whose word is taken for it.
     """
     found = DatabaseAudit()
     with reported(found, "database", (Exception,)):
         async with connected(url) as connection:
-            await _audit(connection, AuditRun(url, found, selection, trust, checkpoints, progress, jobs))
+            run = AuditRun(url, found, selection, trust, checkpoints, progress, jobs, marks)
+            await _audit(connection, run)
     return found
 
 
@@ -171,7 +182,44 @@ async def _registry(connection: Connection, run: AuditRun) -> Registry:
     chains: dict[Place, ChainRow] = {
         (row.tenant_id, row.log_uuid): row for row in rows if _selected(run.selection, slugs or {}, row)
     }
-    return Registry(slugs, chains, keys, pinned)
+    registry = Registry(slugs, chains, keys, pinned, {})
+    marked = _marked(run, registry, {(row.tenant_id, row.log_uuid) for row in rows})
+    return msgspec.structs.replace(registry, marked=marked)
+
+
+def _marked(run: AuditRun, registry: Registry, there: AbstractSet[Place]) -> dict[Place, Reached]:
+    """The marks that are believed; what they name and what is gone is a finding.
+
+    Raises:
+        StartupError: nothing of what they name is there.
+    """
+    marks = run.marks.chains
+    if marks and not there & marks.keys():
+        raise StartupError(_ANOTHER_DATABASE)
+    for place in marks.keys() - there:
+        name = run.marks.names[place]
+        if run.selection.agent_id in {None, name.agent_id} and run.selection.tenant in {None, name.tenant}:
+            seq = marks[place].position.head.seq
+            what = f"chain {name.tenant}/{name.agent_id}"
+            run.found.problem(Verdict.TAMPERED, what, _GONE.format(log_uuid=name.log_uuid, seq=seq))
+    return {
+        place: reached
+        for place, reached in marks.items()
+        if (entry := registry.chains.get(place)) is not None and _is_believed(run, registry, entry, reached)
+    }
+
+
+def _is_believed(run: AuditRun, registry: Registry, entry: ChainRow, reached: Reached) -> bool:
+    """Whether to go on from a mark: no head kept elsewhere stands before it, and the key is still trusted."""
+    position, keys = reached.position, registry.keys_of(entry.tenant_id)
+    kept = run.checkpoints(registry.name(entry.tenant_id, entry.agent_id, entry.log_uuid))
+    return all(seq >= position.head.seq for seq in kept) and (keys is None or position.genesis_key in keys)
+
+
+def _behind(marked: Mapping[Place, Reached]) -> tuple[list[UUID | None], list[UUID | None], list[int]]:
+    """From which row on chains are read that were verified before: from their last one on."""
+    tenants, logs = [place[0] for place in marked], [place[1] for place in marked]
+    return tenants, logs, [reached.position.head.seq for reached in marked.values()]
 
 
 def _report_tenantless(run: AuditRun, slugs: Mapping[UUID, str], rows: list[ChainRow]) -> None:
@@ -228,7 +276,8 @@ async def _audit_rows(
     try:
         async with AsyncExitStack() as stack:
             workers: Crew | None = None
-            async for piece in pieces(connection, _AUDIT["places"], *_scope(run, registry)):
+            wanted = *_scope(run, registry), *_behind(registry.marked)
+            async for piece in pieces(connection, _AUDIT["places"], *wanted):
                 if shared is not None and workers is None and run.found.checked >= audit_jobs.ROWS_ALONE:
                     workers = await stack.enter_async_context(crew(connection, walk, shared, run.jobs))
                 if workers is not None:
@@ -236,6 +285,7 @@ async def _audit_rows(
                     continue
                 async for row in read_rows(connection, piece):
                     walk.take(row)
+                walk.tell()
             if workers is not None:
                 await workers.end()
     except BaseException:

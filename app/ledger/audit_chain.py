@@ -10,17 +10,18 @@ import msgspec
 
 from app.chain.keys import PublicKey
 from app.chain.position import Position, Stretch
-from app.chain.record import GENESIS, KEY_ROTATED, Head, VerifiedRecord
+from app.chain.record import GENESIS, KEY_ROTATED, Head, SignedRecord, VerifiedRecord
 from app.chain.report import Report
+from app.chain.strict import JsonObject
 from app.chain.trust import trusted_key
 from app.chain.verify import ChainAudit
-from app.errors import ChainError, FormatError, MirrorError, SignatureError
+from app.errors import ChainError, FormatError, MirrorError, OrderError, SignatureError
 from app.guard.kinds import ACTION_REQUESTED, OUTCOME, POLICY
 from app.guard.words import OutcomeStatus
 from app.ledger.administration_state import AdministrationState
 from app.ledger.audit_rows import AuditedRow
 from app.ledger.chain import ChainId
-from app.ledger.fold import CHANGES_NOTHING
+from app.ledger.fold import CHANGES_NOTHING, SnapshotCheck
 from app.ledger.idempotency import MEMBER
 from app.ledger.inspect import ChainInspector
 from app.moment import from_microseconds
@@ -49,10 +50,15 @@ class ProvenRows(msgspec.Struct, frozen=True):
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """How far a chain was verified without a fault, texts and columns. ``begun`` as in ``ProvenRows``."""
+    """How far a chain was verified without a fault, texts and columns.
+
+    ``begun`` is as in ``ProvenRows``, ``fold`` what the records come to, as a snapshot would say it (None:
+    snapshots are not compared any more).
+    """
 
     position: Position
     begun: tuple[str, datetime]
+    fold: JsonObject | None
 
 
 class ChainName(msgspec.Struct, frozen=True):
@@ -129,6 +135,7 @@ class RegisteredChain(AuditedChain):
         self._audit = self._inspector.audit
         self._rows = 0
         self._act_end = 0
+        self._marked: Head | None = None
         self._folded: list[tuple[VerifiedRecord, PublicKey]] | None = None
         self.begun: tuple[str, datetime] | None = None
         """Key (hex) and time of the genesis record, when that stands."""
@@ -152,7 +159,10 @@ class RegisteredChain(AuditedChain):
         trusted = self._trusted(reached.position.genesis_key)
         self._take_over(ChainAudit.resume(reached.position, trusted, checkpoints, pins=self._pins))
         self._rows = reached.position.head.seq + 1
+        self._marked = reached.position.head
         self.begun = reached.begun
+        snapshots = SnapshotCheck.resume(self._inspector.chain_id, reached.fold, reached.position)
+        self._inspector.snapshots = snapshots
 
     def _begin_with(self, genesis_key: str | None) -> None:
         """The first row was seen elsewhere, and names this key."""
@@ -175,7 +185,7 @@ class RegisteredChain(AuditedChain):
 
     def adopt(self, proven: ProvenRows) -> bool:
         """Takes rows for verified that were proven elsewhere; False if they may not be the next ones."""
-        if self.administration is not None:
+        if self.administration is not None or self._marked is not None:
             return False
         if not self._rows and not self._audit.report().fault_count:
             self._begin_with(proven.stretch.genesis_key)
@@ -199,7 +209,12 @@ class RegisteredChain(AuditedChain):
         position = self._audit.position()
         if position is None or self.begun is None or self.administration is not None:
             return None
-        return None if self._act_end > position.head.seq else Reached(position, self.begun)
+        if self._marked is not None or self._act_end > position.head.seq:
+            return None
+        try:
+            return Reached(position, self.begun, self._inspector.snapshots.said())
+        except ValueError:  # in the middle of an act
+            return None
 
     @property
     def reached_us(self) -> int | None:
@@ -214,6 +229,8 @@ class RegisteredChain(AuditedChain):
 
     def push(self, row: AuditedRow) -> None:
         """Verifies the row's text, then compares its columns with it."""
+        if self._marked is not None and self._is_recalled(row):
+            return
         self._rows += 1
         trail = row.trail
         if trail is None:
@@ -236,6 +253,16 @@ class RegisteredChain(AuditedChain):
             self._fold(record)
         except ChainError as error:
             self._audit.doubt(error)
+
+    def _is_recalled(self, row: AuditedRow) -> bool:
+        """Whether this is the record that was verified last, which must be there still."""
+        marked, self._marked = self._marked, None
+        if marked is None or row.spot.seq != marked.seq:
+            self._audit.note(missing_mark(marked))
+            return False
+        trail = row.trail
+        self._audit.recall(SignedRecord("", "", "") if trail is None else signed_as_it_stands(trail))
+        return True
 
     def end(self) -> None:
         """Names a chain that stops where none of its acts does: each is appended whole or not at all."""
@@ -278,6 +305,17 @@ class RegisteredChain(AuditedChain):
     def _check_rotation(self, record: VerifiedRecord) -> None:
         if self._keys is not None and record.payload.get("public_key") not in self._keys:
             raise SignatureError("the key that the record names is not one of the tenant's", seq=record.seq)
+
+
+def missing_mark(marked: Head | None) -> OrderError:
+    """The record that a mark names is gone."""
+    seq = None if marked is None else marked.seq
+    return OrderError(f"the record that the mark names, seq {seq}, is not there", seq=seq)
+
+
+def signed_as_it_stands(row: TrailRow) -> SignedRecord:
+    """What a row has for a record, whatever is NULL in it."""
+    return SignedRecord(row.signed_text or "", row.hash or "", row.signature or "")
 
 
 def last_of_act(record: VerifiedRecord) -> int:

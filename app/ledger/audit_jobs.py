@@ -183,6 +183,7 @@ class Crew:
             if proven is None or not self._walk.adopt(spots[0], proven):
                 async for row in read_rows(self._connection, spots):
                     self._walk.take(row)
+        self._walk.tell()
 
 
 _Answer = list[ProvenRows | None] | str

@@ -16,6 +16,7 @@ import asyncpg
 import msgspec
 
 from app.chain.keys import PublicKey
+from app.chain.record import Head
 from app.chain.report import Report
 from app.chain.verdict import Verdict
 from app.chain.verify import ChainAudit
@@ -27,8 +28,10 @@ from app.ledger.audit_chain import (
     ChainName,
     Keys,
     ProvenRows,
+    Reached,
     RegisteredChain,
     UnregisteredRows,
+    missing_mark,
 )
 from app.ledger.audit_rows import CHUNK_ROWS, AuditedRow, Place, Spot
 from app.principal import ADMINISTRATION
@@ -52,11 +55,30 @@ Progress = Callable[[int], None]
 
 
 class ChainVerdict(msgspec.Struct, frozen=True):
-    """What was found in one chain."""
+    """What was found in one chain. ``marked`` is the last record that was not read but taken for verified."""
 
     name: ChainName
     report: Report
     note: str = ""
+    marked: Head | None = None
+
+
+class Marks(msgspec.Struct, frozen=True):
+    """Marks that an audit goes on from, and whoever is told where the next one can.
+
+    Attributes:
+        chains: how far chains were verified before.
+        names: what they were called then.
+        tell: called with each chain, its name and how far it is verified, or None when something is wrong;
+            and whether that was read from a mark on.
+    """
+
+    chains: Mapping[Place, Reached] = {}
+    names: Mapping[Place, ChainName] = {}
+    tell: Callable[[Place, ChainName, Reached | None, bool], None] = lambda *_: None
+
+
+NO_MARKS: Final = Marks()
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -139,6 +161,7 @@ class AuditRun(msgspec.Struct, frozen=True):
     checkpoints: Checkpoints
     progress: Progress
     jobs: int
+    marks: Marks
 
 
 class Registry(msgspec.Struct, frozen=True):
@@ -152,6 +175,8 @@ class Registry(msgspec.Struct, frozen=True):
     """None: no key is known, every signer is self-declared."""
 
     pinned: Keys
+    marked: Mapping[Place, Reached]
+    """How far chains were verified before, of which this is believed."""
 
     def name(self, tenant_id: UUID | None, agent_id: str | None, log_uuid: UUID | None) -> ChainName:
         """How a chain is called."""
@@ -233,6 +258,8 @@ class Walk:
         entry = self._registry.chains.get(place)
         if entry is None or entry.agent_id == ADMINISTRATION:
             return None
+        if place in self._registry.marked and not self.is_at(place):
+            return None  # its first row is the one that the mark names
         name = self._registry.name(entry.tenant_id, entry.agent_id, entry.log_uuid)
         keys = self._registry.keys_of(entry.tenant_id)
         return Target(entry, keys, self._run.checkpoints(name), bool(self._registry.pinned))
@@ -250,6 +277,16 @@ class Walk:
         found.checked += rows
         if before // CHUNK_ROWS < found.checked // CHUNK_ROWS:
             self._run.progress(found.checked)
+
+    def tell(self) -> None:
+        """Says how far the present chain is verified, for a mark."""
+        chain = self._chain
+        if (
+            not self._failed
+            and isinstance(chain, RegisteredChain)
+            and (reached := chain.reached()) is not None
+        ):
+            self._tell(chain, reached)
 
     def end(self) -> None:
         """There is no further row."""
@@ -276,15 +313,26 @@ class Walk:
             self.interrupt()
         elif self._chain is not None:
             self._chain.end()
-            verdict = ChainVerdict(self._chain.name, self._chain.report(), self._chain.note)
+            marked = self._registry.marked.get(self._chain.place)
+            verdict = ChainVerdict(
+                self._chain.name,
+                self._chain.report(),
+                self._chain.note,
+                None if marked is None else marked.position.head,
+            )
             self._run.found.chains.append(verdict)
             self._keep(self._chain, verdict.report)
         self._chain, self._failed = None, False
+
+    def _tell(self, chain: RegisteredChain, reached: Reached | None) -> None:
+        resumed = chain.place in self._registry.marked
+        self._run.marks.tell(chain.place, chain.name, reached, resumed)
 
     def _keep(self, chain: AuditedChain, report: Report) -> None:
         """Keeps what is compared when all rows were read."""
         if not isinstance(chain, RegisteredChain):
             return
+        self._tell(chain, chain.reached())
         if chain.begun is not None:
             self._begun[chain.entry.tenant_id, chain.entry.log_uuid] = chain.begun
         if chain.administration is not None and not report.fault_count:
@@ -300,6 +348,8 @@ def _begin(run: AuditRun, registry: Registry, row: AuditedRow, entry: ChainRow |
     keys = registry.keys_of(entry.tenant_id)
     follow = bool(registry.pinned)
     chain = RegisteredChain(name, entry, keys, run.checkpoints(name), row, follow_rotation=follow)
+    if (marked := registry.marked.get(row.spot.place)) is not None:
+        chain.go_on(marked, run.checkpoints(name))
     if registry.slugs is not None and entry.tenant_id not in registry.slugs:
         chain.doubt_tenant()
     return chain
@@ -308,5 +358,10 @@ def _begin(run: AuditRun, registry: Registry, row: AuditedRow, entry: ChainRow |
 def _vanished(run: AuditRun, registry: Registry, entry: ChainRow) -> ChainVerdict:
     name = registry.name(entry.tenant_id, entry.agent_id, entry.log_uuid)
     audit = ChainAudit(None, run.checkpoints(name))
-    audit.note(OrderError("the registry names this chain, but the table holds no record of it", seq=0))
-    return ChainVerdict(name, audit.report())
+    marked = registry.marked.get((entry.tenant_id, entry.log_uuid))
+    if marked is not None:
+        audit.note(missing_mark(marked.position.head))
+    else:
+        audit.note(OrderError("the registry names this chain, but the table holds no record of it", seq=0))
+    run.marks.tell((entry.tenant_id, entry.log_uuid), name, None, True)  # noqa: FBT003  as declared there
+    return ChainVerdict(name, audit.report(), marked=None if marked is None else marked.position.head)

@@ -25,6 +25,7 @@ from app.redaction import DEFAULT_RULES, RuleList
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from app.chain.position import Position
     from app.chain.record import VerifiedRecord
     from app.chain.strict import JsonObject, JsonValue
 
@@ -174,6 +175,30 @@ class SnapshotCheck:
         if record.kind == SNAPSHOT and isinstance(self._lost, FormatError | FoldError):
             fault, self._lost = self._lost, _TOLD
             raise fault
+
+    @classmethod
+    def resume(cls, chain_id: ChainId, fold: JsonObject | None, position: Position) -> SnapshotCheck:
+        """The check that goes on where ``said`` said ``fold``.
+
+        Raises:
+            FieldError: that is malformed.
+        """
+        check = cls(chain_id)
+        if fold is None:
+            check._lost = _TOLD
+            return check
+        check._fold.state = state_from_json(fold, position.head)
+        check._fold.key = PublicKey.load(position.key)
+        check._fold.genesis_key = PublicKey.load(position.genesis_key)
+        return check
+
+    def said(self) -> JsonObject | None:
+        """What the records so far come to for the guard; None when the comparison has ended.
+
+        Raises:
+            ValueError: they end in the middle of an act.
+        """
+        return None if self._lost is not None else state_to_json(self._fold.state)
 
     def after(self, records: Iterable[tuple[VerifiedRecord, PublicKey]], head: Head) -> SnapshotCheck:
         """The check that stands at ``head``, when these are all records up to there that change something.

@@ -56,7 +56,7 @@ class ChainInspector:
         *,
         pins: Iterable[PublicKey] = (),
     ) -> None:
-        self._id = chain_id
+        self.chain_id = self._id = chain_id
         self.snapshots = SnapshotCheck(chain_id)
         self.audit = ChainAudit(trusted, checkpoints, pins=pins)
 

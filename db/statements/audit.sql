@@ -38,15 +38,20 @@ SELECT tenant_id, coalesce(agent_id::text, '(none)'), log_uuid, guarded, created
 
 -- name: places
 -- Where each row stands, or those of some tenants or chains, chain by chain in order, and how many bytes of
--- text it holds: what is sorted and held is small, however large the rows are.
-SELECT tableoid::bigint, ctid::text, tenant_id, log_uuid, seq,
+-- text it holds: what is sorted and held is small, however large the rows are. Of the chains in $3 and $4, only
+-- those from the seqs in $5 on.
+SELECT r.tableoid::bigint, r.ctid::text, r.tenant_id, r.log_uuid, r.seq,
        (SELECT coalesce(sum(octet_length(t.text)), 0)::bigint
-          FROM (VALUES (signed_text::text), (agent_id::text), (kind::text), (actor::text), (prev_hash::text),
-                       (hash::text), (signature::text), (key_id::text), (idempotency_key::text)) AS t (text))
-  FROM trails.agent_audit_trails
- WHERE ($1::uuid[] IS NULL OR tenant_id = ANY ($1))
-   AND ($2::uuid[] IS NULL OR log_uuid = ANY ($2))
- ORDER BY tenant_id, log_uuid, seq, hash;
+          FROM (VALUES (r.signed_text::text), (r.agent_id::text), (r.kind::text), (r.actor::text),
+                       (r.prev_hash::text), (r.hash::text), (r.signature::text), (r.key_id::text),
+                       (r.idempotency_key::text)) AS t (text))
+  FROM trails.agent_audit_trails AS r
+  LEFT JOIN unnest($3::uuid[], $4::uuid[], $5::bigint[]) AS m (tenant_id, log_uuid, seq)
+         ON m.tenant_id = r.tenant_id AND m.log_uuid = r.log_uuid
+ WHERE ($1::uuid[] IS NULL OR r.tenant_id = ANY ($1))
+   AND ($2::uuid[] IS NULL OR r.log_uuid = ANY ($2))
+   AND (m.seq IS NULL OR r.seq IS NULL OR r.seq >= m.seq)
+ ORDER BY r.tenant_id, r.log_uuid, r.seq, r.hash;
 
 -- name: rows_at
 -- The rows at some places, as they stand; without the mirror, which may be many times as long as its text.

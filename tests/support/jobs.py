@@ -22,7 +22,7 @@ class Threads(ThreadPoolExecutor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the worker's connection as well."""
         if self._worker._connection is not None:
-            self.submit(self._worker._runner.run, self._worker._connection.close()).result()
+            self.submit(self._worker._runner.run, self._worker._sharing.__aexit__(None, None, None)).result()
         self.submit(self._worker._runner.close).result()
         super().shutdown(wait, cancel_futures=cancel_futures)
 
