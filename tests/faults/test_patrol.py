@@ -131,7 +131,7 @@ async def test_both_processes_find_what_was_changed_while_others_go_on(
     await make_chains(servers)
     traffic = Traffic(servers)
     going = asyncio.create_task(traffic.run())
-    await some_rounds(servers, rounds(1, 20))
+    await some_rounds(servers, rounds(1, 10))
     for server in servers:
         assert events(server) == []
         assert (await figures(server))["trails_broken_chains_total"] == 0

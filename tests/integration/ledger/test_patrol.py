@@ -12,6 +12,7 @@ import pytest
 from app.errors import NotFoundError, QuarantinedError, TenantQuarantinedError
 from app.ledger import Ledger, patrol
 from app.ledger.administration import NewKey
+from app.ledger.chain import Chain, ChainId
 from app.ledger.patrol import SLICE_ROWS
 from app.principal import ADMINISTRATION, Permission, Role
 from db.pool import Pool
@@ -354,6 +355,30 @@ async def test_while_the_database_is_away_it_waits_and_then_goes_on(
     await asyncio.wait({going})
 
 
+async def test_a_chain_that_begins_with_a_key_not_heard_of_is_no_fault(
+    agent: Caller, second_ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent.ledger._keystore._known.secs = 600.0
+    await go_round(agent.ledger)
+    second_ledger._keystore.settle_secs = 0.0
+    await second_ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
+    await Caller(second_ledger, "agent-2").create()
+    await go_round(agent.ledger)
+    assert (agent.ledger.meter.rounds, told(caplog)) == (2, [])
+
+
+def test_who_is_told_of_a_fault_hears_of_it_once_until_it_is_released() -> None:
+    heard: list[str] = []
+    chain_id = ChainId(DEFAULT_TENANT_ID, "agent-1", UUID(int=1), guarded=False)
+    chain = Chain(chain_id, lambda found, reason: heard.append(f"{found.agent_id}: {reason}"))
+    chain.quarantine("one")
+    chain.quarantine("two")
+    assert heard == ["agent-1: one"]
+    chain.release()
+    chain.quarantine("three")
+    assert heard == ["agent-1: one", "agent-1: three"]
+
+
 async def test_no_alarm_is_raised_while_others_write_rotate_keys_and_forget_chains(
     agent: Caller, small_ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -372,7 +397,7 @@ async def test_no_alarm_is_raised_while_others_write_rotate_keys_and_forget_chai
             assert not any(isinstance(result, Exception) for result in await other.at(ledger).post(*entries))
 
     async def write(ledger: Ledger) -> None:
-        for turn in range(rounds(12, 200)):
+        for turn in range(rounds(12, 60)):
             await post(ledger, turn)
             await Caller(ledger, f"new-{id(ledger)}-{turn}").create()
             if turn % 4 == 3:
