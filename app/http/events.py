@@ -25,8 +25,9 @@ from app.trace.event import Event
 def _read(sent: Sent) -> Post:
     event = Event.parse(sent.parsed.value, sent.at)
     payload = event.payload
+    text = canonical_parsed(Parsed(payload, sent.parsed.plain_numbers))
     return Post(
-        draft=Draft(EVENT, payload, sent.actor, canonical_parsed(Parsed(payload, sent.parsed.plain_numbers))),
+        draft=Draft(EVENT, payload, sent.actor, text, within_limits=True),
         told={"type": event.type},
         occurred_at_us=event.occurred_at_us,
     )

@@ -23,7 +23,7 @@ from app.trace.fragment import Fragment
 def _read(sent: Sent) -> Post:
     fragment = Fragment.parse(sent.parsed.value)
     return Post(
-        draft=Draft(TRACE, fragment.payload, sent.actor, sent.text),
+        draft=Draft(TRACE, fragment.payload, sent.actor, sent.text, within_limits=True),
         told={"session_id": str(fragment.session_id), "nodes": fragment.nodes},
     )
 

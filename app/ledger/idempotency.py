@@ -110,7 +110,9 @@ def stamped(drafts: Sequence[Draft], mark: Stamp | None) -> tuple[Draft, ...]:
     member: JsonObject = {"key": mark.key, "request": mark.request, "records": len(drafts)}
     first = drafts[0]
     text = None if first.payload_text is None else with_member(first.payload_text, MEMBER, member)
-    first = msgspec.structs.replace(first, payload={**first.payload, MEMBER: member}, payload_text=text)
+    first = msgspec.structs.replace(
+        first, payload={**first.payload, MEMBER: member}, payload_text=text, within_limits=False
+    )
     return (first, *drafts[1:])
 
 

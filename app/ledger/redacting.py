@@ -202,7 +202,7 @@ def redacted_draft(redactor: Redactor, draft: Draft) -> Draft:
     if not found.removed:
         return draft
     payload = {**payload, MEMBER: redactor.note(found)}
-    return replace(draft, payload=payload, payload_text=canonical(payload))
+    return replace(draft, payload=payload, payload_text=canonical(payload), within_limits=False)
 
 
 def redacted_node(redactor: Redactor, node: JsonObject) -> JsonObject:
