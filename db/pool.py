@@ -18,6 +18,7 @@ import asyncpg.pool
 from app.errors import UnavailableError
 from db import pooler
 from db.errors import translate
+from db.hosts import Hosts
 from db.sql import statements
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ async def create_pool(
         }
         return await asyncpg.create_pool(
             url,
+            connect=Hosts(url).connect,
             min_size=min_size,
             max_size=max_size,
             command_timeout=command_timeout,

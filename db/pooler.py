@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from db.hosts import Hosts
+
 if TYPE_CHECKING:
     _Connection = asyncpg.Connection[asyncpg.Record]
 else:
@@ -72,9 +74,10 @@ async def connect(url: str, *, seconds: float) -> PooledConnection:
         url: ``postgresql://`` URL.
         seconds: bound on reaching the server and logging in.
     """
-    return await asyncpg.connect(
-        url, timeout=seconds, statement_cache_size=STATEMENTS_KEPT, connection_class=PooledConnection
+    connection: PooledConnection = await Hosts(url).connect(
+        timeout=seconds, statement_cache_size=STATEMENTS_KEPT, connection_class=PooledConnection
     )
+    return connection
 
 
 async def is_pooled(connection: PooledConnection) -> bool:

@@ -30,7 +30,7 @@ from app.ledger.idempotency import Stamp, stamped
 from app.ledger.meter import Meter
 from app.ledger.mirror import row_of
 from app.ledger.pace import give_way, until_at_rest
-from app.ledger.rebuild import catch_up, confirm_head
+from app.ledger.rebuild import catch_up, confirm_head, look_again
 from app.ledger.replay import Done, recall
 from app.ledger.sealing import sealed
 from app.ledger.snapshots import MAX_CHARS as MAX_SNAPSHOT_CHARS
@@ -189,7 +189,7 @@ class Actor:
             if not chain.opened:
                 await self._open(chain, keys)
             else:
-                await catch_up(self._pool, chain, keys)
+                await look_again(self._pool, chain, keys)
                 if self._seen.ahead(chain):
                     await self._seen.require(chain)
             return chain.state

@@ -72,6 +72,23 @@ async def confirm_head(pool: Pool, chain: Chain) -> None:
         raise chain.quarantine(GONE.format(seq=head.seq))
 
 
+async def look_again(pool: Pool, chain: Chain, keys: TenantKeys) -> None:
+    """Brings up to date what was read before, and confirms that the table still holds it. For reads.
+
+    While nobody else writes, one look at the newest record does both.
+
+    Raises:
+        QuarantinedError: the chain does not verify, or the table was set back behind what was read of it.
+        UnavailableError: the database is away.
+    """
+    chain.require_sound()
+    newest, head = await db.ledger.head(pool, chain.id.tenant_id, chain.id.log_uuid), chain.head
+    if head is None or (newest is not None and newest[0] > head.seq):
+        await catch_up(pool, chain, keys)
+    elif newest != (head.seq, head.hash):
+        raise chain.quarantine(GONE.format(seq=head.seq))
+
+
 async def _fold_rows(chain: Chain, keys: TenantKeys, rows: list[TrailRow]) -> None:
     try:
         verifier = chain.verifier(_trusted_key(chain, keys, rows[0]))

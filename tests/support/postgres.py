@@ -139,7 +139,7 @@ def running_server(*, durable: bool = False) -> Iterator[Server]:
         else:
             sweep()
             folder = stack.enter_context(owned_folder())
-            in_memory = not durable and _settled_in_memory(folder)
+            in_memory = not durable and settled_in_memory(folder)
             server = stack.enter_context(_started(folder, durable=durable))
             kept = _KEPT_IN_MEMORY if in_memory else _KEPT_ON_DISK
         _databases[server] = _Databases(server, kept)
@@ -149,8 +149,8 @@ def running_server(*, durable: bool = False) -> Iterator[Server]:
             _databases.pop(server).close()
 
 
-def _settled_in_memory(folder: Path) -> bool:
-    """Gives the data folder its cluster in memory, if there is room."""
+def settled_in_memory(folder: Path) -> bool:
+    """Gives a new data folder its cluster in memory, if there is room."""
     try:
         if shutil.disk_usage(MEMORY).free < _ROOM_BYTES:
             return False
