@@ -56,6 +56,12 @@ SELECT quote_ident(c.relname), quote_ident(t.tgname)
  ORDER BY 1, 2
 """
 
+_FILLED_AND_UNKNOWN: Final = """
+SELECT quote_ident(relname) FROM pg_catalog.pg_class
+ WHERE relnamespace = 'trails'::regnamespace AND relkind = 'r' AND reltuples < 0 AND pg_relation_size(oid) > 0
+ ORDER BY 1
+"""
+
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
 
 _CHECKED_LATER: Final = ("trail_mirror", "trail_signature_format")
@@ -150,6 +156,18 @@ def migrate(admin_url: str, revision: str = "head") -> None:
         command.upgrade(_config(connection), revision)
     with _reported(), connected(admin_url) as connection:
         check_rows(connection)
+        _analyze_new(connection)
+
+
+def _analyze_new(connection: Connection) -> None:
+    """Gathers statistics of tables that were filled and never looked at, as by a restore.
+
+    Without them PostgreSQL reads all rows of a tenant to find the last of a chain, until autovacuum comes.
+    """
+    with connection.begin():
+        enter_migration(connection)
+        for (table,) in connection.exec_driver_sql(_FILLED_AND_UNKNOWN).all():
+            connection.exec_driver_sql(f"ANALYZE {SCHEMA}.{table}")
 
 
 def check_rows(connection: Connection) -> None:

@@ -35,6 +35,11 @@ from tests.support.cli import run_trails
 from tests.support.ledgers import MASTER_KEY
 from tests.support.postgres import Server, fresh_database
 
+UNKNOWN_TO_THE_PLANNER = (
+    "SELECT relname FROM pg_class WHERE relnamespace = 'trails'::regnamespace AND relkind = 'r'"
+    " AND reltuples < 0 AND pg_relation_size(oid) > 0"
+)
+
 
 class Dumped:
     """A database that was dumped: its dump's folder, and what it held then."""
@@ -91,6 +96,7 @@ def goes_on(dumped: Dumped, url: str) -> None:
     seq, newest = dumped.head
     assert head(url) == dumped.head
     assert append_one(url) == (seq + 1, newest)
+    assert query(url, UNKNOWN_TO_THE_PLANNER) == []
     verified = run_trails("verify", env=environment(url, dumped.folder))
     assert verified.code == 0, verified.out
 
