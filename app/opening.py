@@ -26,7 +26,7 @@ from app.settings import MASTER_KEY_FILE, Secrets, Settings
 from db import pooler
 from db.checks import check_start
 from db.ledger import SigningKeyRow
-from db.pool import Pool, create_pool
+from db.pool import Pool, close_pool, create_pool
 from db.schema import APP_ROLE, DEFAULT_TENANT_ID
 
 CONNECT_SECONDS: Final = 10
@@ -200,7 +200,7 @@ async def connect(
         finally:
             await ledger.close()
     finally:
-        await pool.close()
+        await close_pool(pool)
 
 
 async def open_ledger(pool: Pool, settings: Settings, secrets: Secrets) -> Ledger:

@@ -7,8 +7,9 @@ the ``RESET ALL`` on its return to the pool restores them; behind a pooler, with
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
@@ -41,6 +42,9 @@ RELEASE_SECONDS: Final = 1.0
 
 A server that is there has by then confirmed that it cancelled the statement.
 """
+
+CLOSE_SECONDS: Final = 3.0
+"""How long the server may take to acknowledge the end of our sessions; one that is silent never does."""
 
 _KEEPALIVE: Final = {
     "tcp_keepalives_idle": "30",
@@ -130,6 +134,13 @@ async def _suiting(url: str, connect_timeout: float) -> dict[str, str]:
     finally:
         await connection.close(timeout=connect_timeout)
     return {row["name"]: row["value"] for row in rows}
+
+
+async def close_pool(pool: Pool) -> None:
+    """Ends all connections, in order where the server answers."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await pool.close()  # cancelled, it ends them the hard way
 
 
 def tenant_setting(*tenant_ids: UUID) -> str:

@@ -24,6 +24,7 @@ from app.embedded import EmbeddedPostgres, postmaster
 from db import migrate
 from tests.support.leftovers import owned_folder
 from tests.support.postgres import APP_PASSWORD, Database, Server, settled_in_memory
+from tests.support.processes import family
 
 _WAIT_SECS: Final = 60.0
 
@@ -56,9 +57,7 @@ class Cluster:
 
     def end(self, how: signal.Signals) -> None:
         """Ends it: SIGINT is the fast shutdown, SIGQUIT the immediate one, SIGKILL a crash of all of it."""
-        pids = [self.pid]
-        if how is signal.SIGKILL:
-            pids += _children(self.pid)
+        pids = family(self.pid) if how is signal.SIGKILL else [self.pid]
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, how)
@@ -210,12 +209,3 @@ def until(condition: Callable[[], bool], *, secs: float = _WAIT_SECS) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {secs:g} seconds"
         time.sleep(0.05)
-
-
-def _children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            if int(stat.read_text("utf-8").rpartition(")")[2].split()[1]) == parent:
-                found.append(int(stat.parent.name))
-    return found
