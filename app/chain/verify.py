@@ -37,7 +37,7 @@ from app.errors import (
     SignatureError,
 )
 
-__all__ = ["ChainAudit", "Fault", "Report", "Verifier", "verify_chain", "verify_detached"]
+__all__ = ["ChainAudit", "Fault", "Report", "Verifier", "missing_record", "verify_chain", "verify_detached"]
 
 _MAX_GAPS = 1000
 """Gaps that are remembered, to know a record that comes out of place from a fork."""
@@ -221,6 +221,11 @@ def verify_detached(signed: SignedRecord, key: PublicKey) -> VerifiedRecord:
     _check_content(fields, signed)
     _check_signed(fields, signed, key)
     return _proven(fields, signed)
+
+
+def missing_record(seq: int | None) -> OrderError:
+    """The fault of a chain without the record that its mark names."""
+    return OrderError(f"the record that the mark names, seq {seq}, is not there", seq=seq)
 
 
 def verify_chain(

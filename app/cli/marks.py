@@ -24,6 +24,8 @@ import msgspec
 
 from app.chain.keys import PublicKey, SigningKey, derive
 from app.chain.position import Position
+from app.chain.verdict import Verdict
+from app.cli.outcome import Finding
 from app.errors import KeyMaterialError, SignatureError, StartupError
 from app.settings import Settings, load_or_create_secret, master_key_at_hand
 
@@ -267,3 +269,12 @@ def _replace(path: Path, content: bytes) -> None:
 def now() -> str:
     """The time, as a mark and a verdict say it."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def written(writer: MarkWriter) -> tuple[Finding, ...]:
+    """Writes the last mark; what keeps it from that is a finding."""
+    try:
+        writer.write()
+    except StartupError as error:
+        return (Finding(Verdict.UNCHECKED, "mark", error.message),)
+    return ()

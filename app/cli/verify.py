@@ -16,9 +16,10 @@ from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, Heads, parse_checkpoint, read_heads
 from app.cli.exits import missing_package
+from app.cli.marks import marks_of, trust_of, written
 from app.cli.missing import missing_chains
 from app.cli.outcome import SOUND, Finding, Run, console_for, reason_of
-from app.cli.verify_files import FileOptions, Progress, sizes, verify_file
+from app.cli.verify_files import FileMarks, FileOptions, Progress, sizes, verify_files
 from app.errors import KeyMaterialError
 
 _HELP: Final = """Verify exported files, or (without FILE) the whole database.
@@ -202,11 +203,21 @@ def _verify(options: Options) -> Run:
 
 def _verify_files(options: Options) -> Run:
     wanted = FileOptions(options.pinned, options.anchors, options.agent_id)
+    before, writer = marks_of(
+        os.environ,
+        options.mark,
+        options.resume,
+        of="files",
+        trust=trust_of(options.pinned.values(), keys=False),
+    )
     with _progress(options, "bytes", sizes(options.files)) as progress:
-        outcomes = [verify_file(name, wanted, progress) for name in options.files]
+        outcomes = verify_files(
+            options.files, wanted, progress, jobs=options.jobs, marks=FileMarks(before, writer)
+        )
+    findings = () if writer is None else written(writer)
     unread = any(outcome.verdict is Verdict.UNCHECKED for outcome in outcomes)
     missing = [] if unread else missing_chains(options.anchors, outcomes, agent_id=options.agent_id)
-    return Run((*outcomes, *missing))
+    return Run((*outcomes, *missing), findings)
 
 
 def _pinned(texts: Iterable[str]) -> dict[str, PublicKey]:

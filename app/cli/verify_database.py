@@ -16,7 +16,7 @@ from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, checkpoints, contradiction
 from app.cli.database import database_url
 from app.cli.local import local_ledger
-from app.cli.marks import Mark, Marked, MarkWriter, marks_of, trust_of
+from app.cli.marks import Mark, Marked, MarkWriter, marks_of, trust_of, written
 from app.cli.missing import missing_chains
 from app.cli.on_record import not_on_record, recorded
 from app.cli.outcome import SOUND, Finding, MarkWord, Outcome, Run
@@ -73,10 +73,7 @@ async def verify_database(
         marks=_marks(before, writer),
     )
     if writer is not None:
-        try:
-            writer.write()
-        except StartupError as error:
-            troubles.append(Finding(Verdict.UNCHECKED, "mark", error.message))
+        troubles += written(writer)
     run = _run(found, anchors, before, agent_id=agent_id, tenant=tenant)
     run = msgspec.structs.replace(run, findings=(*run.findings, *troubles))
     if record:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -12,22 +13,31 @@ import msgspec
 
 from app.chain.export import ExportReader
 from app.chain.keys import PublicKey
-from app.chain.record import DOMAIN, split_line
+from app.chain.record import DOMAIN, SignedRecord, split_line
 from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verdict import Verdict, worst
+from app.chain.verify import ChainAudit, missing_record
+from app.cli import verify_chunks
 from app.cli.anchors import Anchor, checkpoints, contradiction
-from app.cli.outcome import Outcome, reason_of
+from app.cli.marks import Mark, Marked, MarkWriter
+from app.cli.outcome import MarkWord, Outcome, reason_of
+from app.cli.verify_chunks import Lines, ProvenLines
 from app.errors import FormatError
+from app.workers import worker_pool
 
 STDIN: Final = "-"
-
-MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""No record comes near it; a line without an end must not fill the memory."""
 
 FORMAT: Final = DOMAIN.decode().strip()
 """The one format that this version verifies."""
 
+_TOLD_EVERY: Final = 500
+"""Lines after which it is said how far the file is verified."""
+
+LONG_BYTES: Final = 16 * 1024 * 1024
+"""A file of so many bytes is worth starting processes for."""
+
+_SKIPPED_AT_ONCE: Final = 1024 * 1024
 _MAX_AHEAD: Final = 64
 _MAX_AHEAD_BYTES: Final = 8 * 1024 * 1024
 """Lines and bytes before the first record that are kept: whoever puts more there hides whose chain it is."""
@@ -48,16 +58,103 @@ class FileOptions(msgspec.Struct, frozen=True):
     agent_id: str | None = None
 
 
-def verify_file(name: str, options: FileOptions, progress: Progress = lambda _: None) -> Outcome:
-    """Verifies one exported file; ``-`` is standard input. What cannot be read is an outcome too."""
-    reading = _Reading(name, options)
+class Shared(msgspec.Struct, frozen=True):
+    """Workers that read chunks of a long file."""
+
+    executor: Executor
+    jobs: int
+
+
+class FileMarks(msgspec.Struct, frozen=True):
+    """The mark that files go on from, and who keeps what the next one says."""
+
+    before: Mark | None = None
+    writer: MarkWriter | None = None
+
+    def find(self, name: str) -> Marked | None:
+        """How far the chain of this name was verified."""
+        told = () if self.before is None else self.before.chains
+        return next((chain for chain in told if chain.name == name), None)
+
+
+NO_MARKS: Final = FileMarks()
+
+
+def verify_file(
+    name: str,
+    options: FileOptions,
+    progress: Progress = lambda _: None,
+    *,
+    shared: Shared | None = None,
+    marks: FileMarks = NO_MARKS,
+) -> Outcome:
+    """Verifies one exported file; ``-`` is standard input. What cannot be read is an outcome too.
+
+    Args:
+        name: the file's.
+        options: what the command line says.
+        progress: told how many bytes were read.
+        shared: workers for a file that is long.
+        marks: where to go on from, and who is told how far it is.
+    """
+    reading = _Reading(name, options, marks)
     try:
         with _opened(name) as file:
-            for line in _lines(file, progress):
-                reading.take(line)
+            _read(file, reading, progress, shared)
         return reading.outcome()
     except Exception as error:  # noqa: BLE001  a defect must neither look like a verdict nor hide one
         return reading.interrupted(reason_of(error))
+
+
+def verify_files(
+    names: Sequence[str],
+    options: FileOptions,
+    progress: Progress,
+    *,
+    jobs: int = 1,
+    marks: FileMarks = NO_MARKS,
+) -> list[Outcome]:
+    """Verifies files: long ones by several processes each, short ones one after the other."""
+    with ExitStack() as stack:
+        shared: Shared | None = None
+        outcomes = []
+        for name in names:
+            is_long = jobs > 1 and (sizes([name]) or 0) >= LONG_BYTES
+            if is_long and shared is None:
+                shared = Shared(stack.enter_context(worker_pool(jobs)), jobs)
+            outcome = verify_file(name, options, progress, shared=shared if is_long else None, marks=marks)
+            outcomes.append(outcome)
+        return outcomes
+
+
+def _read(file: BinaryIO, reading: _Reading, progress: Progress, shared: Shared | None) -> None:
+    lines = _lines(file, progress)
+    for line in lines:
+        reading.take(line)
+        if reading.begun:
+            break
+    if (offset := reading.go_on()) is not None:
+        _skip_to(file, offset, reading.end, progress)
+        reading.skipped_to(offset)
+        for line in lines:
+            reading.take(line)
+            break
+    if shared is not None and reading.name != STDIN:
+        Lines(reading.name, file, shared.executor, shared.jobs).read(reading, progress)
+    for number, line in enumerate(lines, 1):
+        reading.take(line)
+        if number % _TOLD_EVERY == 0:
+            reading.tell()
+
+
+def _skip_to(file: BinaryIO, offset: int, at: int, progress: Progress) -> None:
+    """Moves on from ``at``; a pipe has to be read for that."""
+    progress(offset - at)
+    if file.seekable():
+        file.seek(offset)
+        return
+    while at < offset and (read := len(file.read(min(offset - at, _SKIPPED_AT_ONCE)))):
+        at += read
 
 
 class _Reading:
@@ -66,8 +163,15 @@ class _Reading:
     Lines before it that name a newer format are set aside: what follows them is verified all the same.
     """
 
-    def __init__(self, name: str, options: FileOptions) -> None:
-        self._name = name
+    def __init__(self, name: str, options: FileOptions, marks: FileMarks) -> None:
+        self.name = self._name = name
+        self.end = 0
+        """Bytes read."""
+
+        self._last = 0
+        self._marks = marks
+        self._marked: Marked | None = None
+        self._recalling = False
         self._options = options
         self._ahead: list[bytes] = []
         self._ahead_bytes = 0
@@ -79,6 +183,10 @@ class _Reading:
 
     def take(self, line: bytes) -> None:
         """The next line, with its line feed if it has one."""
+        self._last, self.end = self.end, self.end + len(line)
+        if self._recalling:
+            self._recall(line)
+            return
         if self._reader is not None:
             self._reader.take(line)
             return
@@ -92,9 +200,105 @@ class _Reading:
         if text is not None or len(self._ahead) >= _MAX_AHEAD or self._ahead_bytes >= _MAX_AHEAD_BYTES:
             self._begin(text)
 
+    @property
+    def begun(self) -> bool:
+        """Whether it is known whose chain it is."""
+        return self._reader is not None
+
+    @property
+    def key(self) -> PublicKey | None:
+        """The key in force, if nothing is wrong so far."""
+        audit = None if self._reader is None or self._newer is not None else self._reader.audit
+        return None if audit is None or audit.position() is None else audit.key
+
+    @property
+    def checkpoints(self) -> dict[int, str]:
+        """The heads kept elsewhere of this chain."""
+        return checkpoints(self._anchors)
+
+    def adopt(self, proven: ProvenLines, end: int) -> bool:
+        """Takes lines up to ``end`` for verified that were proven; False if they may not be the next ones."""
+        if self._reader is None or not self._reader.audit.adopt(proven.stretch):
+            return False
+        self._reader.records += proven.stretch.records
+        self._last, self.end = proven.last, end
+        self.tell()
+        return True
+
+    def go_on(self) -> int | None:
+        """Where a line stands that was verified before, if the mark's word is taken for those before it.
+
+        It is not if a head kept elsewhere is of a record before the mark, or the first line is another one.
+        """
+        marked = self._marks.find(self._chain)
+        reader = self._reader
+        position = None if reader is None else reader.audit.position()
+        if (
+            marked is None
+            or reader is None
+            or position is None
+            or position.head.seq
+            or self._newer is not None
+        ):
+            return None
+        told, seq = marked.position, marked.position.head.seq
+        begins = (told.genesis_key, told.genesis) == (position.genesis_key, position.genesis)
+        if not seq or not begins or any(kept < seq for kept in self.checkpoints):
+            return None
+        pinned = self._options.pinned
+        reader.audit = ChainAudit.resume(
+            told, pinned.get(told.genesis_key), self.checkpoints, pins=pinned.values()
+        )
+        self._marked, self._recalling = marked, True
+        return marked.offset
+
+    def skipped_to(self, offset: int) -> None:
+        """What stands before ``offset`` is not read."""
+        self.end = offset
+
+    def tell(self) -> None:
+        """Says how far the file is verified, for a mark."""
+        writer = self._marks.writer
+        position = None if self._reader is None else self._reader.audit.position()
+        if writer is None or self._newer is not None:
+            return
+        resumed = self._marked is not None
+        if position is None or self._recalling:
+            writer.tell(self._chain, None, resumed=resumed)
+            return
+        said, offset = self._said, self._last
+
+        def marked(since: str) -> Marked:
+            return Marked(
+                name=self._chain,
+                tenant=None,
+                agent_id=said.log_id,
+                log_uuid=said.log_uuid,
+                position=position,
+                since=since,
+                offset=offset,
+            )
+
+        writer.tell(self._chain, marked, resumed=resumed)
+
+    @property
+    def _chain(self) -> str:
+        """What the chain is called in a mark."""
+        return self._said.log_uuid or self._said.log_id or self._name
+
+    def _recall(self, line: bytes) -> None:
+        """The line that was verified last must be there still."""
+        self._recalling = False
+        if self._reader is not None:
+            self._reader.first, self._reader.records = False, 1
+            self._reader.audit.recall(_signed(line))
+
     def outcome(self) -> Outcome:
         """What the whole file came to."""
         reader = self._reader or self._begin(None)
+        if self._recalling and self._marked is not None:
+            reader.audit.note(missing_record(self._marked.position.head.seq))
+        self.tell()
         report = reader.report()
         if self._of_another():
             note = f"no record of agent {self._options.agent_id}: the file is of agent {self._said.log_id}"
@@ -118,10 +322,12 @@ class _Reading:
         return self._outcome(Verdict.TAMPERED, report, reason)
 
     def _outcome(self, verdict: Verdict, report: Report, note: str) -> Outcome:
-        said = self._said
-        return Outcome(
-            self._name, verdict, agent_id=said.log_id, log_uuid=said.log_uuid, report=report, note=note
-        )
+        said, marked, before = self._said, self._marked, self._marks.before
+        word = None
+        if marked is not None and before is not None:
+            word = MarkWord(marked.position.head.seq, before.written, marked.since)
+            verdict = Verdict.RESUMED if verdict is Verdict.VERIFIED else verdict
+        return Outcome(self._name, verdict, None, said.log_id, said.log_uuid, report, note, word)
 
     def _begin(self, text: str | None) -> ExportReader:
         """Enough was seen to know against which key and heads the file is held."""
@@ -194,6 +400,13 @@ def _said(text: str | None) -> _Said:
         return _Said()
 
 
+def _signed(line: bytes) -> SignedRecord:
+    try:
+        return split_line(line.removesuffix(b"\n").decode("utf-8"))
+    except (FormatError, UnicodeDecodeError):
+        return SignedRecord("", "", "")
+
+
 def _text(line: bytes) -> str | None:
     try:
         return split_line(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n").decode("utf-8")).text
@@ -212,9 +425,9 @@ def _opened(name: str) -> Iterator[BinaryIO]:
 
 def _lines(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
     """The lines with their line feeds; one that never ends is cut into lines that cannot verify."""
-    while line := file.readline(MAX_LINE_BYTES):
+    while line := file.readline(verify_chunks.MAX_LINE_BYTES):
         progress(len(line))
-        yield line if len(line) < MAX_LINE_BYTES or line.endswith(b"\n") else line + b"\n"
+        yield line if len(line) < verify_chunks.MAX_LINE_BYTES or line.endswith(b"\n") else line + b"\n"
 
 
 def sizes(names: Iterable[str]) -> int | None:

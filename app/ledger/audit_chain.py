@@ -14,8 +14,8 @@ from app.chain.record import GENESIS, KEY_ROTATED, Head, SignedRecord, VerifiedR
 from app.chain.report import Report
 from app.chain.strict import JsonObject
 from app.chain.trust import trusted_key
-from app.chain.verify import ChainAudit
-from app.errors import ChainError, FormatError, MirrorError, OrderError, SignatureError
+from app.chain.verify import ChainAudit, missing_record
+from app.errors import ChainError, FormatError, MirrorError, SignatureError
 from app.guard.kinds import ACTION_REQUESTED, OUTCOME, POLICY
 from app.guard.words import OutcomeStatus
 from app.ledger.administration_state import AdministrationState
@@ -258,7 +258,7 @@ class RegisteredChain(AuditedChain):
         """Whether this is the record that was verified last, which must be there still."""
         marked, self._marked = self._marked, None
         if marked is None or row.spot.seq != marked.seq:
-            self._audit.note(missing_mark(marked))
+            self._audit.note(missing_record(None if marked is None else marked.seq))
             return False
         trail = row.trail
         self._audit.recall(SignedRecord("", "", "") if trail is None else signed_as_it_stands(trail))
@@ -305,12 +305,6 @@ class RegisteredChain(AuditedChain):
     def _check_rotation(self, record: VerifiedRecord) -> None:
         if self._keys is not None and record.payload.get("public_key") not in self._keys:
             raise SignatureError("the key that the record names is not one of the tenant's", seq=record.seq)
-
-
-def missing_mark(marked: Head | None) -> OrderError:
-    """The record that a mark names is gone."""
-    seq = None if marked is None else marked.seq
-    return OrderError(f"the record that the mark names, seq {seq}, is not there", seq=seq)
 
 
 def signed_as_it_stands(row: TrailRow) -> SignedRecord:

@@ -13,13 +13,9 @@ with the process that it works for. One that dies ends the audit, which then cou
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from itertools import groupby
@@ -35,6 +31,7 @@ from app.ledger.audit_chain import ChainName, Keys, ProvenRows, RegisteredChain
 from app.ledger.audit_rows import AuditedRow, Spot, read_rows
 from app.ledger.audit_session import connected, enter_tenant, reading
 from app.ledger.audit_walk import Walk, reason_of
+from app.workers import DIED, worker_pool
 from db.ledger import ChainRow
 from db.pool import Connection
 
@@ -45,10 +42,6 @@ _AHEAD: Final = 2
 """Pieces under way for each worker: one that it proves, one that waits for it."""
 
 _NOBODY: Final = ChainName("", "", "")
-_DIED: Final = (
-    "a process that verified a part of it ended before it was done (it was killed, or memory ran out); "
-    "try again, with fewer --jobs"
-)
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -118,7 +111,7 @@ def prove(segment: Segment, rows: Sequence[AuditedRow]) -> ProvenRows | None:
 class Crew:
     """Gives pieces to the workers, and takes what they proved in the order of the rows."""
 
-    def __init__(self, connection: Connection, walk: Walk, executor: ProcessPoolExecutor, jobs: int) -> None:
+    def __init__(self, connection: Connection, walk: Walk, executor: Executor, jobs: int) -> None:
         self._connection = connection
         self._walk = walk
         self._executor = executor
@@ -171,7 +164,7 @@ class Crew:
         try:
             return self._executor.submit(_prove, segments)
         except BrokenProcessPool:
-            raise UnavailableError(_DIED) from None
+            raise UnavailableError(DIED) from None
 
     async def _settle(self) -> None:
         """Takes the oldest piece: what was proven and follows, and the rest by a look of our own."""
@@ -194,18 +187,13 @@ async def _answered(future: Future[_Answer]) -> _Answer:
     try:
         return await asyncio.wrap_future(future)
     except BrokenProcessPool:
-        raise UnavailableError(_DIED) from None
+        raise UnavailableError(DIED) from None
 
 
 @asynccontextmanager
 async def crew(connection: Connection, walk: Walk, shared: Shared, jobs: int) -> AsyncIterator[Crew]:
     """Workers as long as the block runs; they end with it, and with this process however it ends."""
-    executor = ProcessPoolExecutor(
-        jobs,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_begin_work,
-        initargs=(shared,),
-    )
+    executor = worker_pool(jobs, _begin_work, shared)
     try:
         yield Crew(connection, walk, executor, jobs)
     finally:
@@ -280,16 +268,7 @@ _worker: _Worker | None = None
 
 def _begin_work(shared: Shared) -> None:
     global _worker  # noqa: PLW0603  a process works for one audit
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the audit itself is told, and ends its workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = _Worker(shared)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
 
 
 def _prove(segments: Sequence[Segment | None]) -> _Answer:

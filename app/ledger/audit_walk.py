@@ -19,7 +19,7 @@ from app.chain.keys import PublicKey
 from app.chain.record import Head
 from app.chain.report import Report
 from app.chain.verdict import Verdict
-from app.chain.verify import ChainAudit
+from app.chain.verify import ChainAudit, missing_record
 from app.errors import OrderError, TrailsError
 from app.ledger.administration_state import AdministrationState
 from app.ledger.audit_administration import BegunChain
@@ -31,7 +31,6 @@ from app.ledger.audit_chain import (
     Reached,
     RegisteredChain,
     UnregisteredRows,
-    missing_mark,
 )
 from app.ledger.audit_rows import CHUNK_ROWS, AuditedRow, Place, Spot
 from app.principal import ADMINISTRATION
@@ -360,7 +359,7 @@ def _vanished(run: AuditRun, registry: Registry, entry: ChainRow) -> ChainVerdic
     audit = ChainAudit(None, run.checkpoints(name))
     marked = registry.marked.get((entry.tenant_id, entry.log_uuid))
     if marked is not None:
-        audit.note(missing_mark(marked.position.head))
+        audit.note(missing_record(marked.position.head.seq))
     else:
         audit.note(OrderError("the registry names this chain, but the table holds no record of it", seq=0))
     run.marks.tell((entry.tenant_id, entry.log_uuid), name, None, True)  # noqa: FBT003  as declared there

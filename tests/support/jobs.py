@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from app.cli import verify_chunks, verify_files
 from app.ledger import audit_jobs, audit_rows
 
 
 class Threads(ThreadPoolExecutor):
     """In the place of processes: one thread, which does what a worker's process does."""
 
-    def __init__(self, jobs: int, *, initargs: tuple[Any, ...], **_processes: object) -> None:
+    def __init__(self, jobs: int, _begin: object, *shared: Any) -> None:
         super().__init__(min(jobs, 1))
-        self._worker = audit_jobs._worker = audit_jobs._Worker(*initargs)
+        self._worker = audit_jobs._worker = audit_jobs._Worker(*shared)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the worker's connection as well."""
@@ -33,5 +34,19 @@ def shared_work(rows: int = 3, workers: object = Threads) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit_rows, "CHUNK_ROWS", rows)
         patch.setattr(audit_jobs, "ROWS_ALONE", 0)
-        patch.setattr(audit_jobs, "ProcessPoolExecutor", workers)
+        patch.setattr(audit_jobs, "worker_pool", workers)
+        yield
+
+
+@contextmanager
+def shared_files(size: int = 1_000) -> Iterator[None]:
+    """Files are given to a worker in chunks of so many bytes, however short they are."""
+
+    def threads(_jobs: int) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verify_files, "LONG_BYTES", 0)
+        patch.setattr(verify_files, "worker_pool", threads)
+        patch.setattr(verify_chunks, "CHUNK_BYTES", size)
         yield

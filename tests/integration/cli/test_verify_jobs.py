@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +32,7 @@ from app.ledger.audit_rows import Spot
 from app.ledger.audit_walk import Walk
 from app.ledger.mirror import row_of
 from app.principal import Permission
+from app.workers import worker_pool
 from db.pool import create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import Result, faults, run_trails
@@ -44,10 +44,10 @@ LIMIT_SECS = 60
 T = TypeVar("T")
 IN_PROCESSES = """
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from app.cli.main import main
+from app.workers import worker_pool
 from tests.support.jobs import shared_work
-with shared_work(rows=1, workers=ProcessPoolExecutor):
+with shared_work(rows=1, workers=worker_pool):
     sys.exit(main())
 """
 """``trails``, every row of which goes to a process."""
@@ -84,10 +84,10 @@ def test_t11_workers_prove_every_row_but_those_of_administration(trail: Trail) -
 
 def test_t11_processes_come_to_the_verdict_of_one(trail: Trail) -> None:
     with adopted() as told:
-        assert shared(trail, workers=ProcessPoolExecutor).json == trail.verify().json
+        assert shared(trail, workers=worker_pool).json == trail.verify().json
         assert len(told) > 5
         trail.tamper(f"DELETE FROM {TRAIL} WHERE agent_id = 'scout' AND seq = 5")
-        result = shared(trail, workers=ProcessPoolExecutor)
+        result = shared(trail, workers=worker_pool)
     assert (result.code, faults(result)) == (1, [(5, "order")])
     assert result.json == trail.verify().json
     assert not multiprocessing.active_children()
@@ -116,7 +116,7 @@ def test_t11_a_worker_that_is_killed_leaves_nothing_verified(trail: Trail) -> No
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Walk, "adopt", killing)
-        result = shared(trail, rows=1, workers=ProcessPoolExecutor)
+        result = shared(trail, rows=1, workers=worker_pool)
     assert (result.code, result.json["verdict"]) == (5, "could not check")
     [finding] = result.json["findings"]
     assert "killed, or memory ran out" in finding["reason"]

@@ -19,13 +19,25 @@ from app.chain.link import seal_all
 from app.chain.record import Draft, export_line, split_line
 from app.chain.verify import verify_chain
 from app.cli.verify_files import Progress
-from tests.support.cli import faults, run_trails, verify
+from tests.support import cli
+from tests.support.cli import Result, faults, run_trails
+from tests.support.jobs import shared_files
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 EXPECTATIONS = json.loads((VECTORS / "expectations.json").read_text(encoding="utf-8"))
 PLAIN = VECTORS / "good/plain.jsonl"
 KEY = EXPECTATIONS[0]["public_key"]
 AGENT = json.loads(PLAIN.read_bytes().splitlines()[0])["payload"]["log_id"]
+
+
+def verify(*arguments: object, stdin: bytes = b"") -> Result:
+    """``trails verify`` in its three forms, and shared by workers line by line, which must agree."""
+    found = cli.verify(*arguments, stdin=stdin)
+    for size in (1, 2_000):
+        with shared_files(size):
+            shared = run_trails("verify", *arguments, "--jobs", 2, "--json", stdin=stdin)
+        assert (shared.code, shared.out) == (found.code, found.out)
+    return found
 
 
 def lines(path: Path = PLAIN) -> list[bytes]:
@@ -169,7 +181,7 @@ def test_c32_a_line_cut_in_the_middle_is_incomplete(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_fills_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.cli.verify_files.MAX_LINE_BYTES", 4096)
+    monkeypatch.setattr("app.cli.verify_chunks.MAX_LINE_BYTES", 4096)
     assert verify(written(tmp_path, *lines(), b"x" * 100_000), "--public-key", KEY).code == 1
 
 
