@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import tracemalloc
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -26,6 +27,7 @@ from app.principal import Permission
 from db.pool import Connection, Pool, create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import Result, faults, run_trails
+from tests.support.jobs import shared_work
 from tests.support.ledgers import MASTER_KEY, Caller, posted, spans
 from tests.support.postgres import Database
 
@@ -579,12 +581,14 @@ def test_t11_memory_is_bounded_by_the_text_and_not_by_how_jsonb_spells_it(trail:
     bodies = 6
     asyncio.run(ask_for_huge_numbers(trail.database.app_url, bodies))
     assert trail.verify().code == 0
-    tracemalloc.start()
-    try:
-        assert trail.trails("verify", "--quiet").code == 0
-        assert tracemalloc.get_traced_memory()[1] < 20_000_000
-    finally:
-        tracemalloc.stop()
+    for jobs, work in ((1, nullcontext()), (2, shared_work(500))):
+        tracemalloc.start()
+        try:
+            with work:
+                assert trail.trails("verify", "--quiet", "--jobs", jobs).code == 0
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
 
 
 async def ask_for_huge_numbers(url: str, times: int) -> None:
