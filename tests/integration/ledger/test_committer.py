@@ -199,3 +199,44 @@ async def test_a_cache_smaller_than_the_number_of_agents_is_still_right(
             assert (await caller.listed())["status"] == status == await caller.at(second_ledger).status()
         assert len(small._chains._chains) == 2
         await small.close()
+
+
+async def test_appends_behind_a_statement_share_the_next_one(
+    ledger: Ledger, database: Database, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though further writers are idle, they begin only when there is enough to write."""
+    monkeypatch.setattr(commit, "PATIENCE_SECS", 60.0)
+    monkeypatch.setattr(commit, "WORTH_APPENDS", 3)
+    callers = [Caller(ledger, f"agent-{number}") for number in range(4)]
+    for caller in callers:
+        await caller.create()
+    async with holding(database.admin_url, await next_rows(callers[0], event())) as blocker:
+        first = asyncio.create_task(callers[0].ask("search"))
+        await table.until_waiting(1)
+        others = [asyncio.create_task(caller.ask("search")) for caller in callers[1:3]]
+        await until_queued(ledger, 2)
+        groups = ledger.meter.groups.total, sum(ledger.meter.groups.counts)
+        others.append(asyncio.create_task(callers[3].ask("search")))
+        async with asyncio.timeout(20):  # well below the patience: the third is what begins the statement
+            assert decisions([await task for task in others]) == ["allowed"] * 3
+        assert not first.done()
+        after = ledger.meter.groups.total, sum(ledger.meter.groups.counts)
+        assert (after[0] - groups[0], after[1] - groups[1]) == (3, 1)
+        await blocker.execute("ROLLBACK")
+        await first
+
+
+async def test_an_append_does_not_wait_for_a_statement_that_hangs(
+    ledger: Ledger, database: Database, table: Table
+) -> None:
+    callers = [Caller(ledger, f"agent-{number}") for number in range(2)]
+    for caller in callers:
+        await caller.create()
+    async with holding(database.admin_url, await next_rows(callers[0], event())) as blocker:
+        first = asyncio.create_task(callers[0].ask("search"))
+        await table.until_waiting(1)
+        async with asyncio.timeout(20):
+            assert json_of(await callers[1].ask("search"))["remaining"] == 98
+        assert not first.done()
+        await blocker.execute("ROLLBACK")
+        await first
