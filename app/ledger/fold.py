@@ -13,7 +13,7 @@ import msgspec
 
 from app.chain.keys import PublicKey
 from app.chain.record import KEY_ROTATED, SNAPSHOT, Draft, Head
-from app.errors import ChainError, FoldError, FormatError, KeyMaterialError
+from app.errors import ChainError, FoldError, FormatError, KeyMaterialError, UnknownKindError
 from app.guard.fields import FieldError, as_object, text
 from app.guard.kinds import EVENT, TRACE
 from app.guard.snapshot import state_from_json, state_to_json
@@ -150,8 +150,8 @@ class Fold:
 class SnapshotCheck:
     """Compares the snapshots of one chain with the records before them; takes all of these, in order.
 
-    What the guard would refuse is told at the next snapshot, for which nothing vouches then. A record that
-    was left out, since it does not verify, ends the comparison, as does a kind of a later version.
+    What the guard would refuse, and a kind that this version does not know, is told at the next snapshot, for
+    which nothing vouches then. A record that was left out, since it does not verify, ends the comparison.
     """
 
     __slots__ = ("_fold", "_lost")
@@ -166,13 +166,14 @@ class SnapshotCheck:
         Raises:
             FoldError: it is a snapshot that says something else than the records before it; once a chain.
             FormatError: it is a snapshot behind records that contradict each other; once a chain.
+            UnknownKindError: it is a snapshot behind a record that cannot be folded; once a chain.
         """
         if self._lost is None:
             try:
                 self._fold.advance(record, key)
             except ChainError as error:
                 self._lost = error
-        if record.kind == SNAPSHOT and isinstance(self._lost, FormatError | FoldError):
+        if record.kind == SNAPSHOT and isinstance(self._lost, _TELLING):
             fault, self._lost = self._lost, _TOLD
             raise fault
 
@@ -185,7 +186,8 @@ class SnapshotCheck:
         """
         check = cls(chain_id)
         if fold is None:
-            check._lost = _TOLD
+            seq = position.head.seq
+            check._lost = FoldError("what the records up to here come to could not be told", seq=seq)
             return check
         check._fold.state = state_from_json(fold, position.head)
         check._fold.key = PublicKey.load(position.key)
@@ -204,7 +206,7 @@ class SnapshotCheck:
         """The check that stands at ``head``, when these are all records up to there that change something.
 
         Raises:
-            FoldError, FormatError: as ``push`` does.
+            FoldError, FormatError, UnknownKindError: as ``push`` does.
         """
         moved = SnapshotCheck(self._fold.id)
         moved._lost = self._lost
@@ -224,6 +226,9 @@ class SnapshotCheck:
 
 CHANGES_NOTHING: Final = frozenset({TRACE, EVENT})
 """Kinds of records that a fold passes over but for its place; most records of most chains are of these."""
+
+_TELLING: Final = (FormatError, FoldError, UnknownKindError)
+"""Why records cannot be folded that verify: whoever has the key could write one to end the comparison."""
 
 _TOLD: Final = ChainError("it was told what is wrong")
 

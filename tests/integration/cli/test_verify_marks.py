@@ -153,6 +153,16 @@ def test_t11_a_snapshot_behind_a_mark_is_compared_with_what_the_mark_says(trail:
     assert "fold" in {fault for _, fault in faults(trail.verify("--resume", mark))}
 
 
+def test_t11_a_mark_behind_what_cannot_be_folded_vouches_for_no_snapshot(trail: Trail, mark: Path) -> None:
+    said = msgspec.json.decode(mark.read_bytes().splitlines()[0])
+    for chain in said["chains"]:
+        chain["fold"] = None  # as it is behind a record of a kind that is not known
+    signed_again(mark, said)
+    assert trail.verify("--resume", mark).code == 8
+    go_on(trail)
+    assert "fold" in {fault for _, fault in faults(trail.verify("--resume", mark))}
+
+
 def signed_again(mark: Path, said: Any) -> None:
     """What somebody makes who has the key of marks."""
     key = SigningKey.from_raw(marks.derive(MASTER_KEY, "verify-mark"))

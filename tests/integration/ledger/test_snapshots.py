@@ -405,3 +405,24 @@ async def test_many_posters_do_not_stumble_over_one(ledger: Ledger, table: Table
     kinds = await table.kinds("watched")
     assert kinds.count("event") == 80
     assert (await watched.verify())["ok"] is True
+
+
+async def test_behind_a_kind_that_is_not_known_nothing_vouches_for_one(
+    agent: Caller, cold: Cold, pool: Pool
+) -> None:
+    """Whoever has the key ends no comparison with a record that this version cannot fold."""
+    await agent.ask("search")
+    other = await cold()
+    [key] = await keys_of(agent.ledger)
+    chain = await agent.ledger._chain(agent.may(Permission.READ_STATUS))
+    unheard_of = seal(Draft("unheard-of", {}, "agent-1"), chain.head, agent.ledger._clock(), key)
+    draft = chain.snapshot()
+    false = Draft(SNAPSHOT, refunded(draft.payload), draft.actor)
+    record = seal(false, unheard_of.head, agent.ledger._clock(), key)
+    rows = [row_of(chain.id, one, key.public.key_id) for one in (unheard_of, record)]
+    await db.ledger.append(pool, rows)
+    assert (await agent.at(other).status())["actions_allowed"] == 0  # it is opened there …
+    verdict = await agent.at(other).verify()  # … and does not stand up to being read
+    assert verdict["failure"]["reason"].startswith("records of kind 'unheard-of' are not known")
+    with pytest.raises(QuarantinedError):
+        await agent.at(other).status()
