@@ -239,11 +239,17 @@ class HeadsKeeper:
         await self._release()
 
     def _take_up(self) -> bool:
-        """Reads the file, if it is not the one that was read last; whether it was written some time ago."""
+        """Reads the file, if it is not the one that was read last; whether it was written some time ago.
+
+        One that is gone takes nothing with it that was seen. A time to come says that a clock was set back.
+        """
         found = _version(self._path)
-        if found is None or found != self._read:
+        if found is None:
+            self._read = None
+            return True
+        if found != self._read:
             self._seen.kept, self._read = files.read(self._path), found
-        return found is None or time.time() - found.written >= _FRESH * self._secs
+        return not 0 <= time.time() - found.written < _FRESH * self._secs
 
     def _replace(self, kept: KeptHeads) -> None:
         """Writes what is new; a file that says it already is only dated."""

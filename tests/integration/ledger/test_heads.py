@@ -295,6 +295,28 @@ async def test_of_two_processes_one_writes_and_the_other_reads(
     assert agent.ledger._seen.kept == twin.ledger._seen.kept
 
 
+async def test_a_file_that_is_gone_takes_nothing_with_it(agent: Caller, file: Path, table: Table) -> None:
+    """Its disk was taken away, or somebody removed it before the database was set back."""
+    await agent.ask("search")
+    keeps = keeper(agent.ledger, file)
+    await keeps.round(first=True)
+    file.unlink()
+    await set_back(table, to=1)
+    await keeps.round()
+    assert of_agent(file) == [3]
+    assert agent.ledger.meter.heads.behind == 1
+
+
+async def test_a_file_from_a_time_to_come_is_written_all_the_same(agent: Caller, file: Path) -> None:
+    """The clock was set back, here or on the machine that keeps it."""
+    keeps = keeper(agent.ledger, file)
+    await keeps.round(first=True)
+    os.utime(file, (2**32, 2**32))
+    await agent.ask("search")
+    await keeps.round()
+    assert of_agent(file) == [3]
+
+
 async def test_what_cannot_be_written_is_told_and_tried_again(
     agent: Caller, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
