@@ -300,14 +300,13 @@ def _attributes(pairs: Any, values: _Room) -> JsonObject:  # noqa: ANN401  a rep
     for pair in _few(pairs, "attributes", values):
         name = pair.key
         value = pair.value
-        kind = value.WhichOneof("value")
-        if kind == "string_value":
-            text = value.string_value
+        text = value.string_value  # empty when it is of another kind, too
+        if text:
             if "\0" in text or len(text) > _SHORT:
                 check_text(text, f"attribute {shown(name)}")
             attributes[name] = text
         else:
-            attributes[name] = _value(value, kind, name, 0, values)
+            attributes[name] = _value(value, value.WhichOneof("value"), name, 0, values)
     if len(attributes) != len(pairs):
         raise SpanError(f"attribute {_twice(pairs)}: stands twice")
     _check_keys(attributes)
