@@ -59,6 +59,7 @@ _DIGIT_STRIDE = 16
 _DIGITS = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _DIGIT_RUN = b"0" * ((MAX_DIGITS + 1) // _DIGIT_STRIDE)
 """Over every 16th byte: a run of more than 128 digits holds at least 8 of these bytes in a row."""
+_LONG_RUN = b"0" * (MAX_DIGITS + 1)
 
 _SOUND_ESCAPES = re.compile(
     r"(?:[^\\]++|\\(?:[^u]|u(?!0000|[dD][89a-fA-F])....|u[dD][89abAB]..\\u[dD][c-fC-F]..))*+", re.DOTALL
@@ -258,7 +259,16 @@ _PLAIN_DECODER = msgspec.json.Decoder(float_hook=_plain_float)
 
 def _may_hide(raw: bytes) -> bool:
     """Whether there may be what a re-encoding would not show: U+0000 or an integer that is too long."""
-    return _DIGIT_RUN in raw[::_DIGIT_STRIDE].translate(_DIGITS) or (b"\\" in raw and b"\\u0000" in raw)
+    return has_long_digits(raw) or (b"\\" in raw and b"\\u0000" in raw)
+
+
+def has_long_digits(raw: bytes) -> bool:
+    """Whether more than ``MAX_DIGITS`` digits stand in a row, in a string or not.
+
+    Every 16th byte nearly always says that none do; text in hexadecimal often leaves it open.
+    """
+    may_have = _DIGIT_RUN in raw[::_DIGIT_STRIDE].translate(_DIGITS)
+    return may_have and _LONG_RUN in raw.translate(_DIGITS)
 
 
 def _decoded(raw: bytes) -> Parsed | None:

@@ -46,17 +46,14 @@ def inputs_of(attributes: JsonObject, events: list[JsonValue]) -> Found:
         if key in attributes:
             return _read(attributes, key)
     if "gen_ai.input.messages" in attributes or "gen_ai.system_instructions" in attributes:
-        return _together(
-            attributes,
-            {"messages": "gen_ai.input.messages", "system_instructions": "gen_ai.system_instructions"},
-        )
+        return _together(attributes)
     if "input.value" in attributes:
         return _value_of(attributes, "input")
     return (
         _messages(attributes, "llm.input_messages.")
         or _first(attributes, ("traceloop.entity.input", "pydantic_ai.all_messages", "tool.parameters"))
         or _messages(attributes, "gen_ai.prompt.")
-        or _of_events(events, _PROMPT_EVENTS)
+        or (_of_events(events, _PROMPT_EVENTS) if events else None)
         or NOTHING
     )
 
@@ -72,7 +69,7 @@ def outputs_of(attributes: JsonObject, events: list[JsonValue]) -> Found:
         _messages(attributes, "llm.output_messages.")
         or _first(attributes, ("traceloop.entity.output", "final_result"))
         or _messages(attributes, "gen_ai.completion.")
-        or _of_events(events, _CHOICE_EVENTS)
+        or (_of_events(events, _CHOICE_EVENTS) if events else None)
         or NOTHING
     )
 
@@ -120,7 +117,7 @@ def thoughts_of(attributes: JsonObject, outputs: Found) -> str | None:
     thoughts: list[str] = []
     if outputs.source == "gen_ai.output.messages":
         thoughts += _thinking_parts(outputs.value)
-    elif any(key.startswith("llm.output_messages.") for key in attributes):
+    elif "llm.output_messages." in "\n".join(attributes):
         thoughts += _thinking_contents(attributes)
     return "\n".join(thoughts)[:_MAX_THOUGHT] if thoughts else None
 
@@ -138,10 +135,17 @@ def _read(attributes: JsonObject, key: str) -> Found:
 
 
 def _first(attributes: JsonObject, keys: tuple[str, ...]) -> Found | None:
-    return next((_read(attributes, key) for key in keys if key in attributes), None)
+    for key in keys:
+        if key in attributes:
+            return _read(attributes, key)
+    return None
 
 
-def _together(attributes: JsonObject, names: dict[str, str]) -> Found:
+def _together(attributes: JsonObject) -> Found:
+    if "gen_ai.system_instructions" not in attributes:
+        messages = _read(attributes, "gen_ai.input.messages")
+        return Found({"messages": messages.value}, messages.source, messages.plain, messages.redacted)
+    names = {"messages": "gen_ai.input.messages", "system_instructions": "gen_ai.system_instructions"}
     found = {name: _read(attributes, key) for name, key in names.items() if key in attributes}
     return Found(
         {name: part.value for name, part in found.items()},
@@ -164,6 +168,8 @@ def _value_of(attributes: JsonObject, side: str) -> Found:
 
 def _messages(attributes: JsonObject, prefix: str) -> Found | None:
     """Messages rebuilt from flat attributes such as ``llm.input_messages.0.message.role``."""
+    if prefix not in "\n".join(attributes):  # as in most spans: asked at once
+        return None
     tree: JsonObject = {}
     redacted = False
     for key, value in attributes.items():
@@ -265,7 +271,7 @@ def _thinking_parts(messages: JsonValue) -> Iterator[str]:
     for message in messages if isinstance(messages, list) else ():
         parts = message.get("parts") if isinstance(message, dict) else None
         for part in parts if isinstance(parts, list) else ():
-            if isinstance(part, dict) and part.get("type") in {"reasoning", "thinking"}:
+            if isinstance(part, dict) and part.get("type") in ("reasoning", "thinking"):
                 text = part.get("content") or part.get("text")
                 if isinstance(text, str) and text:
                     yield text

@@ -111,7 +111,7 @@ _NAMES: Final = (
     "embedding.model_name",
     "reranker.model_name",
 )
-_MODELS: Final = (
+MODELS: Final = (
     "gen_ai.response.model",
     "gen_ai.request.model",
     "llm.response.model",
@@ -119,7 +119,7 @@ _MODELS: Final = (
     "embedding.model_name",
     "reranker.model_name",
 )
-_PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system")
+PROVIDERS: Final = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system")
 
 
 def name_of(attributes: JsonObject, span_name: str) -> str:
@@ -143,9 +143,9 @@ def _mcp_tool(attributes: JsonObject, span_name: str) -> str | None:
 
 def model_of(attributes: JsonObject) -> str | None:
     """The model that answered, else the one that was asked."""
-    return text(attributes, _MODELS)
+    return text(attributes, MODELS)
 
 
 def provider_of(attributes: JsonObject) -> str | None:
     """Whose model it is."""
-    return text(attributes, _PROVIDERS)
+    return text(attributes, PROVIDERS)

@@ -20,6 +20,7 @@ _ERROR: Final = 2
 _WRAPPERS: Final = ("output", "data", "kwargs", "update", "result", "messages")
 """Members in which libraries wrap the tool's own answer."""
 
+_WRAPPERS_SET: Final = frozenset(_WRAPPERS)
 _MAX_WRAPPERS: Final = 8
 _MAX_ITEMS: Final = 100
 
@@ -73,13 +74,18 @@ def soft_failure(value: JsonValue, depth: int = 0) -> JsonObject | None:
     if depth > _MAX_WRAPPERS:
         return None
     if isinstance(value, list):
-        found = (soft_failure(item, depth + 1) for item in value[:_MAX_ITEMS])
-        return next((part for part in found if part is not None), None)
+        return _first_failure(value[:_MAX_ITEMS], depth + 1)
     if not isinstance(value, dict):
         return None
     if value.get("isError") is True or value.get("is_error") is True or _is_failed_message(value):
         return value
-    found = (soft_failure(value[name], depth + 1) for name in _WRAPPERS if name in value)
+    if _WRAPPERS_SET.isdisjoint(value):
+        return None
+    return _first_failure([value[name] for name in _WRAPPERS if name in value], depth + 1)
+
+
+def _first_failure(values: list[JsonValue], depth: int) -> JsonObject | None:
+    found = (soft_failure(item, depth) for item in values)
     return next((part for part in found if part is not None), None)
 
 

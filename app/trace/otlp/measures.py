@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.chain.strict import JsonObject
+from app.trace.otlp.convention import MODELS, PROVIDERS
 
 _TOKENS: Final = {
     "input": (
@@ -25,11 +26,11 @@ _COSTS: Final = ("gen_ai.usage.cost", "gen_ai.usage.total_cost", "llm.cost.total
 
 _MOST_TOKENS: Final = 2**53
 
-_ALL: Final = frozenset(_COSTS).union(*_TOKENS.values())
+_ALL: Final = frozenset((*_COSTS, *MODELS, *PROVIDERS)).union(*_TOKENS.values())
 
 
 def measures_nothing(attributes: JsonObject) -> bool:
-    """Whether there is neither a count nor a cost in it, as in most spans: asked at once."""
+    """Whether there is neither a model nor a count nor a cost in it, as in most spans: asked at once."""
     return _ALL.isdisjoint(attributes)
 
 

@@ -73,15 +73,16 @@ def node_of(span: Span) -> SpanNode:
         role = PLANNING if asks_for_tools(attributes, outputs, events) else OUTPUT
     error = error_of(span, outputs.value, is_tool=role == TOOL_CALL)
     session_id, own_session, session_source = session_of(attributes, span.trace_id)
+    otel = otel_of(span)
     metadata: JsonObject = {
         "content": content_word((inputs, outputs)),
-        "end_time_unix_nano": str(span.end_ns),
+        "end_time_unix_nano": otel["end_time_unix_nano"],
         "node_type_source": said_by,
-        "otel": otel_of(span),
+        "otel": otel,
         "session": own_session,
         "session_source": session_source,
         "span_name": span.name,
-        "start_time_unix_nano": str(span.start_ns),
+        "start_time_unix_nano": otel["start_time_unix_nano"],
     }
     _add_times(metadata, span)
     _add_measures(metadata, attributes)
@@ -185,9 +186,14 @@ def _second(seconds: int) -> str:
 
 
 def _add_measures(metadata: JsonObject, attributes: JsonObject) -> None:
-    found: JsonObject = {"model": model_of(attributes), "provider": provider_of(attributes)}
-    if not measures_nothing(attributes):
-        found["tokens"], found["cost"] = tokens_of(attributes), cost_of(attributes)
+    if measures_nothing(attributes):
+        return
+    found: JsonObject = {
+        "model": model_of(attributes),
+        "provider": provider_of(attributes),
+        "tokens": tokens_of(attributes),
+        "cost": cost_of(attributes),
+    }
     for name, value in found.items():
         if value is not None:
             metadata[name] = value
@@ -198,8 +204,8 @@ def _is_plain(span: Span) -> bool:
         are_plain(span.attributes)
         and are_plain(span.resource)
         and are_plain(span.scope)
-        and all(map(_plain_object, span.events))
-        and all(map(_plain_object, span.links))
+        and (not span.events or all(map(_plain_object, span.events)))
+        and (not span.links or all(map(_plain_object, span.links)))
     )
 
 

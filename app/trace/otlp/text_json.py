@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from app.chain.strict import MAX_MEMBERS, Parsed, is_plain, parse
+from app.chain.strict import MAX_DIGITS, MAX_MEMBERS, Parsed, has_long_digits, is_plain, parse
 from app.errors import InvalidJsonError
 
 MAX_PARSED_DEPTH: Final = 64
@@ -26,7 +26,6 @@ _SCALAR: Final = re.compile(
 
 _BRACKETS: Final = frozenset("{[")
 _DIGIT_STRIDE: Final = 16
-_LONG_DIGITS: Final = 128
 _DIGIT_RUN: Final = re.compile(r"[0-9]{8}")
 """Over every 16th character: no run of more than 128 digits is without eight of these in a row."""
 
@@ -44,9 +43,9 @@ def parsed(text: str) -> Parsed:
 
 
 def _quick(text: str) -> Parsed | None:
-    """By msgspec, which passes over a key that stands twice: the value written again has fewer quotes then.
+    r"""By msgspec, which passes over a key that stands twice: the value written again has fewer quotes then.
 
-    For a text without ``\\u``: every other quote in it is one of its value's too, escaped in both. None if in
+    For a text without ``\u``: every other quote in it is one of its value's too, escaped in both. None if in
     doubt.
     """
     try:
@@ -77,8 +76,13 @@ def _needs_a_closer_look(text: str) -> bool:
         "\\u" in text
         or (length > MAX_PARSED_DEPTH and text.count("{") + text.count("[") > MAX_PARSED_DEPTH)
         or (length > MAX_MEMBERS and text.count(",") >= MAX_MEMBERS)
-        or (length > _LONG_DIGITS and _DIGIT_RUN.search(text[::_DIGIT_STRIDE]) is not None)
+        or (length > MAX_DIGITS and _has_long_digits(text))
     )
+
+
+def _has_long_digits(text: str) -> bool:
+    """Whether more than 128 digits stand in a row; every 16th character nearly always says that none do."""
+    return _DIGIT_RUN.search(text[::_DIGIT_STRIDE]) is not None and has_long_digits(text.encode())
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
