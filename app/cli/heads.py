@@ -38,6 +38,9 @@ Examples:
 _WAIT_SECS: Final = 20.0
 """How long a service may be writing the file."""
 
+_NAMED: Final = 5
+"""Chains that a sentence names."""
+
 _TOLD_AT_ONCE: Final = 500
 """Chains that one record tells of: about 150 kB."""
 
@@ -79,14 +82,20 @@ async def _accept(
         kept = heads.read(path)
         # What is to be accepted must not keep this command itself from the record.
         async with local_ledger(msgspec.structs.replace(settings, heads_file=None)) as ledger:
-            wanted = [
-                chain
-                for chain in (await ledger.compare_heads(kept)).behind
-                if _is_of(chain, tenant, agent_id)
-            ]
+            behind = (await ledger.compare_heads(kept)).behind
+            wanted = [chain for chain in behind if _is_of(chain, tenant, agent_id)]
+            if behind and not wanted:
+                raise CommandError(_others(behind))
             await _put_on_record(ledger, wanted, reason)
             heads.replace(path, _without(kept, wanted))
     return wanted
+
+
+def _others(behind: Sequence[Behind]) -> str:
+    """What is said to who names none of the chains that are behind."""
+    named = ", ".join(chain.told or chain.name for chain in behind[:_NAMED])
+    more = f" and {len(behind) - _NAMED} more" if len(behind) > _NAMED else ""
+    return f"nothing to accept there; what is behind is {named}{more}"
 
 
 def _is_of(chain: Behind, tenant: str | None, agent_id: str | None) -> bool:

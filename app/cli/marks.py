@@ -158,6 +158,10 @@ def marks_of(
         before = read_mark(resume, mark_key(environ, resume, make=False), of=of, trust=trust)
     if mark is None:
         return before, None
+    if not os.access(mark.absolute().parent, os.W_OK):  # said now, not after hours
+        raise StartupError(
+            f"the mark {mark} cannot be written: its folder is not there, or may not be written to"
+        )
     key = mark_key(environ, mark, make=True)
     return before, MarkWriter(mark, key, of=of, trust=trust, before=before)
 

@@ -15,7 +15,7 @@ import msgspec
 from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, Heads, parse_checkpoint, read_heads
-from app.cli.exits import missing_package
+from app.cli.exits import complain, missing_package
 from app.cli.marks import marks_of, trust_of, written
 from app.cli.missing import missing_chains
 from app.cli.outcome import SOUND, Finding, Run, console_for, reason_of
@@ -39,7 +39,8 @@ Examples:
 
 Several processes share the work (--jobs); the verdict is that of one. Memory does not grow with the length of
 a chain: each process holds one piece of the table at a time (8 MiB of text, or one record that is larger).
-Whatever ends before its time, a process or the connection, is no success: "could not check".
+Whatever ends before its time, a process or the connection, is no success: "could not check". Ctrl-C ends it with
+130 and without a verdict.
 
 With --mark MARK it writes there, every few seconds and at the end, how far each chain is verified, signed
 (with a key derived from the master key, else with one of your own in MARK.key). With --resume MARK it goes on
@@ -157,6 +158,10 @@ def command(  # noqa: D103  click shows _HELP
                 resume=resume,
             )
         )
+    except KeyboardInterrupt:
+        if not quiet:
+            complain(_interrupted(mark))
+        raise
     except Exception as error:  # noqa: BLE001  whatever goes wrong must never look like "tampered"
         run = Run((), (Finding(Verdict.UNCHECKED, "verification", reason_of(error)),))
     troubles = (Finding(Verdict.UNCHECKED, "heads", trouble) for trouble in kept.troubles)
@@ -168,6 +173,14 @@ def command(  # noqa: D103  click shows _HELP
     elif not quiet:
         run.print(console_for())
     return run.verdict.exit_code
+
+
+def _interrupted(mark: Path | None) -> str:
+    if mark is None:
+        return "interrupted before the end, which is no verdict; with --mark MARK it could go on from here"
+    if not mark.exists():
+        return f"interrupted before the end, which is no verdict; {mark} was not written yet"
+    return f"interrupted before the end, which is no verdict; go on with: --resume {mark} --mark {mark}"
 
 
 def default_jobs() -> int:

@@ -260,10 +260,12 @@ class HeadsKeeper:
         self._seen.kept, self._read = kept, _version(self._path)
 
     def _tell(self, behind: tuple[Behind, ...]) -> None:
-        """An event for each chain that was not behind a moment ago."""
+        """An event for each chain that was not behind a moment ago, and for each that is so no more."""
         said = frozenset(map(str, behind))
         for line in sorted(said - self._alarmed):
-            _log.error("heads: %s", line)
+            _log.error("heads: %s; bring a newer backup, or accept the loss: trails heads accept", line)
+        for line in sorted(self._alarmed - said):
+            _log.warning("heads: settled: %s", line)
         self._alarmed = said
         self._meter.behind = len(behind)
 

@@ -258,3 +258,48 @@ with shared_work(rows=1):
     assert (result.code, whole.code) == (8, 0)
     assert 0 < scout(result)["checked"] < scout(whole)["checked"] == 15
     assert not list(trail.folder.glob(".mark.*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--mark", "mark"), "go on with: --resume mark --mark mark"),
+        ((), "with --mark MARK it could go on from here"),
+    ],
+)
+def test_who_interrupts_a_verification_hears_how_it_goes_on(
+    trail: Trail, options: tuple[str, ...], said: str
+) -> None:
+    script = """
+import os, signal, sys
+from app.cli import marks
+from app.cli.main import main
+from app.ledger.audit_walk import Walk
+from tests.support.jobs import shared_work
+marks.EVERY_SECS = 0.0
+count = Walk._count
+def interrupting(walk, rows):
+    count(walk, rows)
+    if walk._chain.name.agent_id == "scout" and walk._chain._rows >= 9:
+        os.kill(os.getpid(), signal.SIGINT)
+Walk._count = interrupting
+with shared_work(rows=1):
+    sys.exit(main())
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script, "verify", "--jobs", "1", *options],
+        env={**os.environ, **trail.env, "PYTHONPATH": str(ROOT)},
+        cwd=trail.folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECS,
+        check=False,
+    )
+    assert (process.returncode, process.stdout) == (130, "")
+    assert f"trails: interrupted before the end, which is no verdict; {said}" in process.stderr
+
+
+def test_a_mark_that_cannot_be_written_is_said_before_anything_is_read(trail: Trail) -> None:
+    result = trail.verify("--mark", trail.folder / "nowhere" / "mark")
+    assert (result.code, result.json["checked"]) == (5, 0)
+    assert "its folder is not there" in result.json["findings"][0]["reason"]

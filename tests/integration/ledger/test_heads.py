@@ -127,7 +127,8 @@ async def test_c18_a_chain_that_is_behind_is_not_gone_on_with_and_all_others_are
         await keeps.round(first=True)
         await keeps.round(first=True)
     said = [record.getMessage() for record in caplog.records if record.name == "trails.heads"]
-    assert said == [f"heads: default/agent-1: {SEEN_7}"]
+    remedy = "bring a newer backup, or accept the loss: trails heads accept"
+    assert said == [f"heads: default/agent-1: {SEEN_7}; {remedy}"], "once, and what to do"
     assert ledger.meter.heads.behind == 1
     assert (of_agent(file), of_agent(file, neighbour.agent)) == ([7], [9]), "the lower head is not written"
     with pytest.raises(QuarantinedError, match=SEEN_7):
@@ -199,6 +200,9 @@ async def test_what_is_accepted_or_brought_back_goes_on_without_a_restart(  # no
             f"WHERE NOT tgisinternal AND tgrelid = '{TABLE}'::regclass LOOP EXECUTE format("
             "'ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', t.r, t.tgname); END LOOP; END $$"
         )
+        other = accept(database, file, "--agent", "agent-2", "--reason", "a slip")
+        assert (other.code, "what is behind is default/agent-1" in other.err) == (1, True)
+        assert of_agent(file) == [7], "nothing was accepted"
         said = accept(database, file, "--agent", "agent-1", "--reason", "restored Monday")
         assert said.code == 0, said.err
         assert f"default/agent-1: {SEEN_7}; it goes on from 5:" in said.out
