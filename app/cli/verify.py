@@ -39,8 +39,8 @@ Examples:
 
 Several processes share the work (--jobs); the verdict is that of one. Memory does not grow with the length of
 a chain: each process holds one piece of the table at a time (8 MiB of text, or one record that is larger).
-Whatever ends before its time, a process or the connection, is no success: "could not check". Ctrl-C ends it with
-130 and without a verdict.
+Whatever ends before its time, a process or the connection, is no success: "could not check". Ctrl-C ends it
+without a verdict, with 130.
 
 With --mark MARK it writes there, every few seconds and at the end, how far each chain is verified, signed
 (with a key derived from the master key, else with one of your own in MARK.key). With --resume MARK it goes on

@@ -178,6 +178,7 @@ async def test_what_is_accepted_or_brought_back_goes_on_without_a_restart(  # no
     database: Database,
     started: Start,
     restored: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     del neighbour
     await keep(agent.ledger, file)
@@ -186,10 +187,10 @@ async def test_what_is_accepted_or_brought_back_goes_on_without_a_restart(  # no
     )
     await set_back(table, to=5)
     ledger = await started()
-    again = agent.at(ledger)
+    again, keeps = agent.at(ledger), keeper(ledger, file)
     with pytest.raises(QuarantinedError, match=SEEN_7):
         await again.ask()
-    await keep(ledger, file)
+    await keeps.round(first=True)
     with pytest.raises(QuarantinedError, match=SEEN_7):
         await again.ask()
     if restored:
@@ -211,9 +212,10 @@ async def test_what_is_accepted_or_brought_back_goes_on_without_a_restart(  # no
         assert [(chain["seen"]["seq"], chain["head"]["seq"]) for chain in payload["chains"]] == [(7, 5)]
         assert of_agent(file) == [5]
         assert "nothing to accept" in accept(database, file, "--reason", "once more").out
-    await keep(ledger, file)
+    await keeps.round(first=True)
     assert json_of(await again.ask("search", "on"))["decision"] == "allowed"
     assert (await again.verify())["ok"] is True
+    assert f"heads: settled: default/agent-1: {SEEN_7}" in caplog.text
 
 
 async def _bring_back(table: Table) -> None:
