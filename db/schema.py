@@ -44,7 +44,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]

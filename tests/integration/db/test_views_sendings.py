@@ -102,6 +102,19 @@ async def test_what_the_guard_wrote_is_marked_and_left_out_where_no_session_was_
     assert (guarded["node_id"], row.seq, True, "mail", "denied") in await entries(admin)
 
 
+@pytest.mark.parametrize("kind", ["action_requested", "action_allowed"])
+async def test_a_request_or_permission_is_indexed_with_a_tree_alone(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker, kind: str
+) -> None:
+    first = await send(pool, maker, node("a"))
+    session = {"session_id": str(SESSION), "action_id": "act-1"}
+    await db.ledger.append(pool, [maker.row(kind, session)])
+    assert await entries(admin) == []
+    row = maker.row(kind, {**fragment(node("b")), **session})
+    await db.ledger.append(pool, [row])
+    assert await entries(admin) == [entry("a", first, "a"), entry("b", row, "b")]
+
+
 async def test_only_ids_that_are_uuids_are_indexed_each_once_a_record_by_its_last_place(
     pool: Pool, admin: asyncpg.Connection, maker: Maker
 ) -> None:
