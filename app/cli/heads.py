@@ -87,7 +87,8 @@ async def _accept(
             if behind and not wanted:
                 raise CommandError(_others(behind))
             await _put_on_record(ledger, wanted, reason)
-            heads.replace(path, _without(kept, wanted))
+            if wanted:  # a file that is away for a moment is not made anew, without anything that was seen
+                heads.replace(path, _without(kept, wanted))
     return wanted
 
 

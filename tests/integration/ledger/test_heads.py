@@ -313,6 +313,13 @@ async def test_a_file_that_is_gone_takes_nothing_with_it(agent: Caller, file: Pa
     assert agent.ledger.meter.heads.behind == 1
 
 
+async def test_to_accept_nothing_makes_no_file(agent: Caller, database: Database, file: Path) -> None:
+    """The disk is away for a moment: an empty file in its place would tell a service to forget."""
+    await agent.ask("search")
+    assert "nothing to accept" in accept(database, file, "--reason", "none").out
+    assert not file.exists()
+
+
 async def test_a_file_from_a_time_to_come_is_written_all_the_same(agent: Caller, file: Path) -> None:
     """The clock was set back, here or on the machine that keeps it."""
     keeps = keeper(agent.ledger, file)
