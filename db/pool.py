@@ -20,6 +20,7 @@ from app.errors import UnavailableError
 from db import pooler
 from db.errors import translate
 from db.hosts import Hosts
+from db.returning import Session
 from db.sql import statements
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ async def create_pool(
             **(
                 _sessionless(settings, name)
                 if through_pooler
-                else {"server_settings": settings | name | _KEEPALIVE}
+                else {"connection_class": Session, "server_settings": settings | name | _KEEPALIVE}
             ),
         )
 

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 
 from db.hosts import Hosts
-
-if TYPE_CHECKING:
-    _Connection = asyncpg.Connection[asyncpg.Record]
-else:
-    _Connection = asyncpg.Connection
+from db.returning import Session
 
 STATEMENTS_KEPT: Final = 0
 """Prepared statements that such a connection remembers (asyncpg's ``statement_cache_size``)."""
 
 
-class PooledConnection(_Connection):
+class PooledConnection(Session):
     """A connection that needs nothing of a session; as well fit for a direct one, at more round trips."""
 
     _settings = ""

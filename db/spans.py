@@ -79,6 +79,11 @@ async def _fetch(pool: Pool, name: str, tenant_id: UUID, *arguments: object) -> 
     with translate():
         connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
         try:
-            return await connection.fetch(_SQL[name], tenant_setting(tenant_id), tenant_id, *arguments)
+            rows: list[asyncpg.Record] = await connection.fetch(
+                _SQL[name], tenant_setting(tenant_id), tenant_id, *arguments
+            )
+            # The tenant was named for this one statement alone.
+            connection.leave_untouched()  # type: ignore[attr-defined]  # the pool's stand-in passes it on
+            return rows
         finally:
             await pool.release(connection, timeout=RELEASE_SECONDS)

@@ -10,9 +10,11 @@ import asyncpg
 import pytest
 
 import db.ledger
+import db.spans
 from app.errors import ConflictError, UnavailableError
 from db.ledger import TenantRow, TrailRow
 from db.pool import Pool, create_pool, tenant_transaction
+from db.spans import Sight
 from db.sql import statements
 from tests.support.postgres import Database
 from tests.support.rows import NOW, Maker, count, started_chain
@@ -100,6 +102,29 @@ async def test_p11_each_statement_of_ours_names_tenants_for_its_transaction_alon
             await app.execute(statements("session")[name], str(tenant))
             assert await app.fetchval("SELECT current_setting($1)", setting) == str(tenant)
         assert await app.fetchval("SELECT current_setting($1)", setting) == ""
+
+
+async def test_p11_a_question_about_spans_leaves_a_session_that_needs_no_reset(
+    database: Database, tenant: UUID, other_tenant: UUID
+) -> None:
+    """What another caller had set is reset all the same, on the return that follows."""
+    single = await create_pool(database.app_url, min_size=1, max_size=1)
+    try:
+        await single.execute("SELECT 1")
+        for named in (tenant, other_tenant) * 2:
+            async with single.acquire() as connection:
+                await connection.execute("SET application_name = 'changed'")
+            assert await db.spans.ends(single, named, [(b"t" * 16, b"s" * 8)], Sight(uuid4(), None)) == []
+            assert not await single.fetchval("SELECT current_setting('trails.tenants', true)")
+            assert await single.fetchval("SELECT current_setting('application_name')") == "trails"
+            assert await single.fetchval("SELECT count(*) FROM trails.agent_audit_trails") == 0
+            async with single.acquire() as connection:
+                await connection.execute("SET application_name = 'kept'")
+                connection.leave_untouched()  # type: ignore[attr-defined]  # as the question does
+            assert await single.fetchval("SELECT current_setting('application_name')") == "kept"
+            assert await single.fetchval("SELECT current_setting('application_name')") == "trails"
+    finally:
+        await single.close()
 
 
 async def fail_after_looking(pool: Pool, named: UUID) -> None:
