@@ -27,14 +27,16 @@ Examples:
   trails serve --workers 4
 
 \b
-Settings (environment variables):
+Settings (environment variables) and [defaults]:
 {settings}
 """
 
 
 def _settings() -> str:
     width = max(len(setting.name) for setting in SETTINGS)
-    return "\n".join(f"  {s.name:{width}}  {s.meaning}" for s in SETTINGS)
+    return "\n".join(
+        f"  {s.name:{width}}  {s.meaning}{f' [{s.default}]' if s.default else ''}" for s in SETTINGS
+    )
 
 
 @click.command("serve", help=_HELP.format(settings=_settings()), short_help="Serve an existing database.")

@@ -69,7 +69,7 @@ def show(found: Report) -> None:
     for fault in found.faults:
         console.print(fault, style="red", markup=False)
     for verdict in found.verdicts:
-        said = "good" if verdict.good else "BAD "
+        said = "BAD " if not verdict.good else "good" if verdict.judged else "left"
         console.print(f"{said}  {verdict.name}: {verdict.told}", style=None if verdict.good else "red")
 
 

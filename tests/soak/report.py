@@ -11,11 +11,15 @@ from tests.bench.machine import Machine, Versions
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One judgement: what of, whether it is good, and what was seen, with the bound it was held against."""
+    """One judgement: what of, whether it is good, and what was seen, with the bound it was held against.
+
+    In too short a run some are not ``judged``; these are not bad.
+    """
 
     name: str
     good: bool
     told: str
+    judged: bool = True
 
 
 class Kind(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ def test_a_short_run_loses_nothing_and_verifies(database: Database) -> None:
         "errors", "verification", "records", "memory of server 1", "memory of server 2",
         "memory of PostgreSQL", "latency",
     ]  # fmt: skip
+    assert [verdict.judged for verdict in report.verdicts] == [True] * 3 + [False] * 4
     assert {kind.name for kind in report.kinds if kind.count} == set(RATES)
     assert len(report.samples) >= 5
     assert all(rss > 0 for sample in report.samples for rss in sample.rss_mib)

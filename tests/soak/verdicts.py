@@ -39,7 +39,9 @@ def memory(samples: Sequence[Sample], minutes: float) -> list[Verdict]:
 def _flat(name: str, at: Sequence[float], values: Sequence[float], bound: float, minutes: float) -> Verdict:
     ends = f"{values[0]:.0f} MiB at first, {values[-1]:.0f} at last"
     if minutes < SHORTEST_MINUTES:
-        return Verdict(name, True, f"not judged in less than {SHORTEST_MINUTES:g} minutes ({ends})")
+        return Verdict(
+            name, True, f"not judged in less than {SHORTEST_MINUTES:g} minutes ({ends})", judged=False
+        )
     half = len(values) // 2
     slope = slope_of(at[half:], values[half:]) * 60
     told = f"flat: {slope:+.2f} MiB a minute in the second half (bound {bound:g}; {ends})"
@@ -56,7 +58,7 @@ def slope_of(at: Sequence[float], values: Sequence[float]) -> float:
 def latency(measured: Mapping[str, Sequence[Latency]], minutes: float) -> Verdict:
     """Whether every kind's p99 of the last third is like that of the first."""
     if minutes < SHORTEST_MINUTES:
-        return Verdict("latency", True, f"not judged in less than {SHORTEST_MINUTES:g} minutes")
+        return Verdict("latency", True, f"not judged in less than {SHORTEST_MINUTES:g} minutes", judged=False)
     third = minutes * 60 / 3
     worst: tuple[float, str] = (0.0, "nothing was measured")
     for kind, found in measured.items():
