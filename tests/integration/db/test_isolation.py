@@ -153,7 +153,7 @@ async def test_p11_a_session_setting_is_undone_on_return_to_the_pool(database: D
 
 
 SESSION_SETTING = re.compile(
-    r"set_config\([^)]*,\s*false\)|pg_(try_)?advisory_lock|[\"']SET (?!LOCAL)", re.IGNORECASE
+    r"set_config\([^)]*,\s*false\)|pg_(try_)?advisory_lock|[\"']SET (?!LOCAL|TRANSACTION)", re.IGNORECASE
 )
 COMMENT = re.compile(r"--.*")
 
@@ -163,7 +163,7 @@ def sets_for_a_session(path: Path) -> bool:
     text = path.read_text("utf-8")
     statements = COMMENT.sub("", text).split(";") if path.suffix == ".sql" else []
     return bool(SESSION_SETTING.search(text)) or any(
-        re.match(r"\s*SET (?!LOCAL)", statement) for statement in statements
+        re.match(r"\s*SET (?!LOCAL|TRANSACTION)", statement) for statement in statements
     )
 
 

@@ -16,6 +16,7 @@ EXIT_CODES = {
     Verdict.UNCHECKED: 5,
     Verdict.SELF_DECLARED: 6,
     Verdict.OTHER_KEY: 7,
+    Verdict.RESUMED: 8,
 }
 
 BY_SEVERITY = [
@@ -25,6 +26,7 @@ BY_SEVERITY = [
     Verdict.UNCHECKED,
     Verdict.NOTHING,
     Verdict.SELF_DECLARED,
+    Verdict.RESUMED,
     Verdict.VERIFIED,
 ]
 
