@@ -236,7 +236,7 @@ def quick_as_it_stands(
 
     None if in doubt.
     """
-    if _may_hide(raw):
+    if may_hide(raw):
         return None
     try:
         value = _PLAIN_DECODER.decode(raw)
@@ -247,17 +247,17 @@ def quick_as_it_stands(
     return Parsed(value, plain_numbers=True) if _within(raw, value, max_depth, max_string) else None
 
 
-def _plain_float(written: str) -> float:
+def plain_float(written: str) -> float:
     """As ``_Floats.read_respelt``, for who has no use for other spellings; needs no object a document."""
     if "e" in written or written.endswith(".0"):
         raise ValueError(written)
     return float(written)
 
 
-_PLAIN_DECODER = msgspec.json.Decoder(float_hook=_plain_float)
+_PLAIN_DECODER = msgspec.json.Decoder(float_hook=plain_float)
 
 
-def _may_hide(raw: bytes) -> bool:
+def may_hide(raw: bytes) -> bool:
     """Whether there may be what a re-encoding would not show: U+0000 or an integer that is too long."""
     return has_long_digits(raw) or (b"\\" in raw and b"\\u0000" in raw)
 
@@ -279,7 +279,7 @@ def _decoded(raw: bytes) -> Parsed | None:
     Raises:
         ValueError, RecursionError: as msgspec does.
     """
-    if _may_hide(raw):
+    if may_hide(raw):
         return None
     floats = _Floats()
     value = msgspec.json.Decoder(float_hook=floats.read_respelt).decode(raw)

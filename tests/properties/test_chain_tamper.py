@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.chain import reading
 from app.chain.canonical import canonical
 from app.chain.export import verify_export
 from app.chain.link import seal_all
@@ -127,3 +128,21 @@ def test_c13_every_microsecond_has_its_own_text_and_reads_back(us: int) -> None:
 def test_any_text_taken_for_a_record_is_refused_as_a_record(text: str, digest: str, signature: str) -> None:
     report = verify_chain([SignedRecord(text, digest, signature)], ONE.public)
     assert report.verdict is Verdict.TAMPERED
+
+
+@settings(max_examples=100, deadline=None)
+@given(DRAFTS, st.data())
+def test_a_text_is_read_the_same_quickly_and_thoroughly(drafts: list[Draft], data: st.DataObject) -> None:
+    """What is read quickly is what a thorough look reads, whatever was done to the text."""
+    records = seal_all([genesis(ONE), *drafts], None, START_US, ONE)
+    text = data.draw(st.sampled_from(records)).text
+    quick = reading._read_quickly(text)
+    assert quick is None or quick == reading._read_thoroughly(text)
+    position = data.draw(st.integers(0, len(text) - 1))
+    put = data.draw(
+        st.sampled_from(["", "0", "-", '"', ".0", "e1", "\\u0000", " ", ",", "}", "true", "\ud800"])
+    )
+    changed = text[:position] + put + text[position + data.draw(st.integers(0, 2)) :]
+    quick = reading._read_quickly(changed)
+    if quick is not None:
+        assert quick == reading._read_thoroughly(changed)
