@@ -22,7 +22,7 @@ from app.http.options import options_of
 from app.http.problems import respond
 from app.http.routes import ROUTES
 from app.ledger import Ledger
-from app.ledger.patrol import on_patrol
+from app.ledger.watch.patrol import on_patrol
 from app.opening import connect, heads_kept
 from app.settings import Secrets, Settings, load_secrets, settings_of_this_process
 from app.tokens import Tokens

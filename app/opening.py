@@ -20,8 +20,8 @@ from app import heads
 from app.errors import KeyMaterialError, StartupError
 from app.heads import NO_HEADS, KeptHeads
 from app.ledger import Ledger
-from app.ledger.heads import unusable
-from app.ledger.sealed_key import open_key
+from app.ledger.keys.sealed_key import open_key
+from app.ledger.watch.heads import unusable
 from app.settings import MASTER_KEY_FILE, Secrets, Settings
 from db import pooler
 from db.checks import check_start

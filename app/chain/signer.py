@@ -1,7 +1,7 @@
 """What signs records: the one interface between the chain and where a private key is kept.
 
 ``SigningKey`` holds a key in memory. A key that never leaves its keeper (a KMS, an HSM, an agent behind a
-socket) is another implementation, which needs no change here: see ``app.ledger.signers``.
+socket) is another implementation, which needs no change here: see ``app.ledger.keys.signers``.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Final
 import click
 from rich.text import Text
 
+from app.audit.dump import dump_chain
 from app.cli.demo_guarantees import (
     AGENT,
     GUARANTEES,
@@ -23,7 +24,6 @@ from app.cli.exits import FAILED
 from app.cli.outcome import console_for
 from app.cli.show import records_table
 from app.cli.text import printable
-from app.ledger.dump import dump_chain
 
 _HELP: Final = """See it work, with nothing to set up: a temporary PostgreSQL and the real server are started,
 a scripted agent asks over HTTP, and copies of the database are tampered with until the verifier says so.

@@ -15,13 +15,13 @@ from typing import BinaryIO, Final
 import click
 from rich.status import Status
 
+from app.audit.dump import DumpedRecord, dump_chain
 from app.chain.record import export_line
 from app.chain.strict import JsonObject
 from app.cli.database import database_url
 from app.cli.exits import CommandError
 from app.cli.on_record import put_on_record
 from app.cli.outcome import console_for
-from app.ledger.dump import DumpedRecord, dump_chain
 from app.opening import look_directly
 from app.settings import Settings
 

@@ -16,7 +16,7 @@ from app.cli.local import ACTOR, local_ledger, settings_here
 from app.cli.text import printable
 from app.errors import NotFoundError
 from app.heads import Hashes, KeptHeads
-from app.ledger.heads import Behind, unusable
+from app.ledger.watch.heads import Behind, unusable
 from app.settings import Settings
 
 if TYPE_CHECKING:

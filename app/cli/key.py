@@ -13,8 +13,8 @@ from app.cli.exits import FAILED, CommandError, complain
 from app.cli.listing import expiry, json_option, print_rows, signer_option, tenant_option, until_option
 from app.cli.local import ACTOR, local_ledger, root_grant, settings_here
 from app.errors import NotFoundError
-from app.ledger.administration import NewKey, told, told_row
-from app.ledger.keystore import FRESH_SECS, SETTLE_SECS
+from app.ledger.keys.keystore import FRESH_SECS, SETTLE_SECS
+from app.ledger.tenancy.administration import NewKey, told, told_row
 from app.principal import Permission, Role
 
 _HELP: Final = """Issue, list and revoke API keys; rotate a tenant's signing key.

@@ -17,7 +17,7 @@ from app.cli.exits import CommandError, complain, let_go_of_stdout
 from app.cli.text import printable
 
 if TYPE_CHECKING:
-    from app.ledger.ask import Answer
+    from app.audit.ask import Answer
     from db.cookbook import Recipe
 
 _HELP: Final = """Answer an auditor's question from the trail, in SQL.
@@ -106,8 +106,8 @@ def command(  # noqa: D103  click shows _HELP
 async def _ask(
     recipe: Recipe, values: list[object], *, format_: str, tenant: str | None, limit: int | None, seconds: int
 ) -> None:
+    from app.audit.ask import asking  # noqa: PLC0415
     from app.cli.database import database_url  # noqa: PLC0415  only who asks needs a database
-    from app.ledger.ask import asking  # noqa: PLC0415
     from app.opening import look_directly  # noqa: PLC0415
     from app.settings import Settings  # noqa: PLC0415
 

@@ -107,8 +107,8 @@ def _from_file(name: str, after: int) -> Iterator[SignedRecord]:
 
 
 async def _from_database(agent_id: str, tenant: str | None, after: int, limit: int) -> list[SignedRecord]:
+    from app.audit.dump import dump_chain  # noqa: PLC0415
     from app.cli.database import database_url  # noqa: PLC0415  showing a file needs no database
-    from app.ledger.dump import dump_chain  # noqa: PLC0415
     from app.opening import look_directly  # noqa: PLC0415
     from app.settings import Settings  # noqa: PLC0415
 

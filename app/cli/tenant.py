@@ -10,7 +10,7 @@ import click
 
 from app.cli.listing import json_option, print_rows, signer_option
 from app.cli.local import ACTOR, local_ledger, settings_here
-from app.ledger.administration import NewTenant, told, written
+from app.ledger.tenancy.administration import NewTenant, told, written
 
 _HELP: Final = """Create, list and suspend tenants.
 

@@ -11,6 +11,10 @@ from uuid import UUID
 
 import msgspec
 
+from app.audit.chain import ChainName, Reached
+from app.audit.database import audit_database
+from app.audit.rows import Place
+from app.audit.walk import ChainVerdict, DatabaseAudit, Marks, Selection, Trust
 from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, checkpoints, contradiction
@@ -21,10 +25,6 @@ from app.cli.missing import missing_chains
 from app.cli.on_record import not_on_record, recorded
 from app.cli.outcome import SOUND, Finding, MarkWord, Outcome, Run
 from app.errors import StartupError, TrailsError
-from app.ledger.audit import audit_database
-from app.ledger.audit_chain import ChainName, Reached
-from app.ledger.audit_rows import Place
-from app.ledger.audit_walk import ChainVerdict, DatabaseAudit, Marks, Selection, Trust
 from app.opening import look_directly
 from app.settings import Settings, master_key_at_hand
 

@@ -16,7 +16,7 @@ from app.http.bodies import read_json
 from app.http.exchange import Call, services_of
 from app.http.operation import describe
 from app.http.responses import Answer, answer
-from app.ledger.administration import NewKey, told, told_row
+from app.ledger.tenancy.administration import NewKey, told, told_row
 from app.moment import from_microseconds
 from app.principal import Permission, Role
 from app.trace.instant import parse_instant

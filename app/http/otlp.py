@@ -15,7 +15,7 @@ from app.http.exchange import Call, services_of
 from app.http.operation import Variant, describe
 from app.http.otlp_answers import ExportAnswer, export_answer, respond_with_status
 from app.http.otlp_body import JSON, PROTOBUF, read_export
-from app.ledger.otlp import message_of, record_spans
+from app.ledger.spans.otlp import message_of, record_spans
 from app.principal import Permission, grant
 from app.trace.otlp.fragments import AgentSpans, arrange
 from app.trace.otlp.json_form import decode_json

@@ -15,7 +15,7 @@ from app.http.operation import TEXT, Field, describe
 from app.http.query import page_of
 from app.http.responses import Answer, answer
 from app.http.why import reason_of
-from app.ledger.administration import NewTenant, told, written
+from app.ledger.tenancy.administration import NewTenant, told, written
 from app.principal import Permission
 from db.ledger import TenantRow
 

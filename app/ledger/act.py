@@ -27,12 +27,12 @@ from app.guard.decide import Act, missing_termination
 from app.guard.state import GuardState
 from app.ledger.chain import Chain
 from app.ledger.idempotency import Stamp, stamped
+from app.ledger.keys.sealing import sealed
 from app.ledger.meter import Meter
 from app.ledger.mirror import row_of
 from app.ledger.pace import give_way, until_at_rest
 from app.ledger.rebuild import catch_up, confirm_head, look_again
 from app.ledger.replay import Done, recall
-from app.ledger.sealing import sealed
 from app.ledger.snapshots import MAX_CHARS as MAX_SNAPSHOT_CHARS
 from db.errors import DuplicateKeyError
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from app.chain.keys import PublicKey, SigningKey
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
-    from app.ledger.keystore import Keystore, TenantKeys
-    from app.ledger.origins import Origins
-    from app.ledger.seen import Seen
-    from app.ledger.signers import SourceSigner
+    from app.ledger.keys.keystore import Keystore, TenantKeys
+    from app.ledger.keys.signers import SourceSigner
     from app.ledger.snapshots import Snapshots
-    from app.ledger.standings import Standings
+    from app.ledger.tenancy.origins import Origins
+    from app.ledger.tenancy.standings import Standings
+    from app.ledger.watch.seen import Seen
     from db.pool import Pool
 
 MAX_ATTEMPTS = 50

@@ -18,7 +18,7 @@ from app.guard.fields import FieldError, as_object, text
 from app.guard.kinds import EVENT, TRACE
 from app.guard.snapshot import state_from_json, state_to_json
 from app.guard.state import EMPTY, GuardState, evolve
-from app.ledger.administration_state import NO_STANDING, TenantStanding, stand
+from app.ledger.tenancy.administration_state import NO_STANDING, TenantStanding, stand
 from app.principal import ADMINISTRATION
 from app.redaction import DEFAULT_RULES, RuleList
 

@@ -34,29 +34,29 @@ from app.guard.claim import claim
 from app.guard.standing import standing
 from app.heads import NO_HEADS, KeptHeads
 from app.ledger.act import Actor
-from app.ledger.administration import Administration, written
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
-from app.ledger.filing import NewChain, genesis_payload
-from app.ledger.heads import Compared, HeadsKeeper, compare
-from app.ledger.inspect import first_failure, inspect_chain
-from app.ledger.key_ring import KeyRing
-from app.ledger.keystore import Keystore
+from app.ledger.keys.key_ring import KeyRing
+from app.ledger.keys.keystore import Keystore
 from app.ledger.meter import Load, Meter
 from app.ledger.mirror import registry_row, row_of
-from app.ledger.on_record import SpanReader
-from app.ledger.origins import Origins
-from app.ledger.patrol import Patrol
 from app.ledger.post import Poster
 from app.ledger.probe import roll_back_an_append
 from app.ledger.read import action_of, log_page, pending_of, status_of
 from app.ledger.redacting import Redacting, noted
 from app.ledger.replay import Done, recall
-from app.ledger.seen import Seen
 from app.ledger.sessions import Sessions
 from app.ledger.snapshots import EVERY, Snapshots
-from app.ledger.standings import Standings
+from app.ledger.spans.on_record import SpanReader
+from app.ledger.tenancy.administration import Administration, written
+from app.ledger.tenancy.filing import NewChain, genesis_payload
+from app.ledger.tenancy.origins import Origins
+from app.ledger.tenancy.standings import Standings
+from app.ledger.watch.heads import Compared, HeadsKeeper, compare
+from app.ledger.watch.inspect import first_failure, inspect_chain
+from app.ledger.watch.patrol import Patrol
+from app.ledger.watch.seen import Seen
 from app.principal import ADMINISTRATION
 from db.schema import DEFAULT_TENANT_ID
 from db.spans import Sight
@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from app.guard.state import Action, GuardState
     from app.ledger.clock import Clock
     from app.ledger.idempotency import Keyed, Stamp
-    from app.ledger.on_record import Call, Held
     from app.ledger.post import Entry, Receipt
     from app.ledger.sessions import NodeCursor, SessionQuery
+    from app.ledger.spans.on_record import Call, Held
     from app.principal import Grant, Principal
     from app.redaction import Redactor, RuleList
     from app.trace.otlp.nesting import End
@@ -182,7 +182,7 @@ class Ledger:
         return HeadsKeeper(self._pool, self._seen, self.meter.heads, path, secs).keeping()
 
     async def compare_heads(self, kept: KeptHeads) -> Compared:
-        """What the chains of all tenants hold of heads that were kept elsewhere; see ``app.ledger.heads``."""
+        """What the chains of all tenants hold of heads kept elsewhere; see ``app.ledger.watch.heads``."""
         return await compare(self._pool, kept)
 
     async def create_tenant(self, tenant_id: UUID, slug: str, name: str) -> None:

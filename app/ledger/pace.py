@@ -22,7 +22,7 @@ from app.ledger.rebuild import catch_up
 
 if TYPE_CHECKING:
     from app.ledger.chain import Chain
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keys.keystore import TenantKeys
     from db.pool import Pool
 
 SHORTEST_SECS: Final = 0.05

@@ -32,12 +32,12 @@ from app.errors import (
 from app.guard.kinds import EVENT, TRACE
 from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.idempotency import MEMBER, Keyed, Stamp, act_length, stamped
+from app.ledger.keys.sealing import sealed
 from app.ledger.mirror import row_of
 from app.ledger.read import verified_row
 from app.ledger.rebuild import QUICK_CHARS, catch_up
 from app.ledger.redacting import MEMBER as REDACTED
 from app.ledger.redacting import redacted_draft, sealed_stamp
-from app.ledger.sealing import sealed
 from app.ledger.turns import Turn, Turns
 from app.trace.node import is_uuid
 from app.trace.span_key import SpanKey
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from app.ledger.chain import Chain
     from app.ledger.clock import Clock
     from app.ledger.commit import Committer
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keys.keystore import TenantKeys
+    from app.ledger.keys.signers import SourceSigner
     from app.ledger.redacting import Redacting
-    from app.ledger.signers import SourceSigner
-    from app.ledger.standings import Standings
+    from app.ledger.tenancy.standings import Standings
     from app.redaction import Redactor
     from db.pool import Pool
 

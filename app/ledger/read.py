@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from app.chain.record import VerifiedRecord
     from app.chain.strict import JsonObject, JsonValue
     from app.ledger.chain import Chain
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keys.keystore import TenantKeys
     from db.ledger import TrailRow
     from db.pool import Pool
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.chain.keys import PublicKey
     from app.chain.record import VerifiedRecord
     from app.ledger.chain import Chain, ChainId
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keys.keystore import TenantKeys
     from db.ledger import TrailRow
     from db.pool import Pool
 

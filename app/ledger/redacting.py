@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from app.chain.strict import JsonObject, JsonValue
     from app.guard.bodies import Ask, Claim
     from app.guard.decide import Act
-    from app.ledger.standings import Standings
+    from app.ledger.tenancy.standings import Standings
     from app.principal import Grant
 
 MEMBER: Final = "redacted"

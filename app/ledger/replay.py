@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.chain.record import VerifiedRecord
     from app.ledger.chain import Chain
     from app.ledger.idempotency import Stamp
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keys.keystore import TenantKeys
     from app.ledger.snapshots import Snapshots
     from db.ledger import TrailRow
     from db.pool import Pool

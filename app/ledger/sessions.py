@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from app.chain.keys import PublicKey
     from app.chain.strict import JsonObject, JsonValue
     from app.ledger.chain import Chain, Chains
-    from app.ledger.keystore import Keystore, TenantKeys
-    from app.ledger.origins import Origins
+    from app.ledger.keys.keystore import Keystore, TenantKeys
+    from app.ledger.tenancy.origins import Origins
     from app.trace.tree import Sending, Tree, TreeNode
     from db.ledger import TrailRow
     from db.pool import Pool

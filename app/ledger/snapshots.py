@@ -20,7 +20,7 @@ from app.ledger.read import signed_of
 if TYPE_CHECKING:
     from app.chain.record import Draft
     from app.ledger.chain import Chain, ChainId
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keys.keystore import TenantKeys
     from db.ledger import TrailRow
     from db.pool import Pool
 

@@ -71,18 +71,20 @@ MAY_IMPORT = {
 """What the pure packages may import of the project."""
 
 MAY_NOT_IMPORT = {
-    "app/ledger": {"app.http", "app.console", "app.cli", "app.asgi", "app.client"},
+    "app/audit": {"app.http", "app.console", "app.cli", "app.asgi", "app.client"},
+    "app/ledger": {"app.audit", "app.http", "app.console", "app.cli", "app.asgi", "app.client"},
     "db": {
         "app.http",
         "app.console",
         "app.cli",
         "app.asgi",
         "app.client",
+        "app.audit",
         "app.ledger",
         "app.guard",
         "app.trace",
     },
-    "app/client": {"db", "app.ledger", "app.http", "app.console", "app.cli", "app.asgi"},
+    "app/client": {"db", "app.audit", "app.ledger", "app.http", "app.console", "app.cli", "app.asgi"},
 }
 """Arrows that would point back."""
 

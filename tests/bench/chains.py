@@ -22,7 +22,7 @@ from app.chain.keys import SigningKey
 from app.chain.link import seal_all
 from app.chain.record import Draft, Head
 from app.ledger.chain import ChainId
-from app.ledger.keystore import Keystore
+from app.ledger.keys.keystore import Keystore
 from app.ledger.mirror import row_of
 from app.moment import to_microseconds
 from db.ledger import TrailRow

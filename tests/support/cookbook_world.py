@@ -18,8 +18,8 @@ from app.chain.record import Draft
 from app.errors import ConflictError
 from app.guard.kinds import TRACE
 from app.ledger import Ledger
-from app.ledger.administration import NewKey
 from app.ledger.post import Entry
+from app.ledger.tenancy.administration import NewKey
 from app.principal import Permission, Principal, Role, grant
 from db.schema import DEFAULT_TENANT_ID
 from tests.support.ledgers import Caller, SetClock, json_of

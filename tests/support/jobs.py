@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from app.audit import jobs as audit_jobs
+from app.audit import rows as audit_rows
 from app.cli import verify_chunks, verify_files
-from app.ledger import audit_jobs, audit_rows
 
 
 class Threads(ThreadPoolExecutor):

@@ -24,8 +24,8 @@ from app.guard.state import GuardState, fold
 from app.ledger import Ledger
 from app.ledger.idempotency import Keyed, Stamp, stamp
 from app.ledger.mirror import row_of
-from app.ledger.on_record import Held
 from app.ledger.post import Entry, SpanKey
+from app.ledger.spans.on_record import Held
 from app.principal import Grant, Permission, Principal, Role, grant
 from db.ledger import SpanRow, TrailRow
 from db.pool import tenant_setting

@@ -10,7 +10,7 @@ import pytest
 
 from app.chain.keys import SigningKey, seal_secret
 from app.errors import KeyMaterialError
-from app.ledger.sealed_key import NewSigningKey, in_order, is_dated, key_context, open_row, seal_key
+from app.ledger.keys.sealed_key import NewSigningKey, in_order, is_dated, key_context, open_row, seal_key
 from db.ledger import SigningKeyRow
 
 MASTER = bytes(range(32))

@@ -30,12 +30,12 @@ import pytest
 from pytest_postgresql.executors import NoopExecutor
 from rich.cells import cell_len
 
+from app.audit.ask import asking
 from app.chain.record import Draft
 from app.cli.rows import csv_line, json_line
 from app.errors import TooManyRequestsError, TrailsError
 from app.guard.kinds import TRACE
 from app.ledger import Ledger
-from app.ledger.ask import asking
 from app.ledger.post import Entry
 from app.principal import Permission
 from db import migrate

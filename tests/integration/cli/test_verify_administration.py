@@ -23,10 +23,10 @@ from app.chain.record import GENESIS, Draft
 from app.cli.prepare import app_password
 from app.errors import TrailsError, UnauthorizedError
 from app.ledger import Ledger
-from app.ledger.administration import NewKey, NewTenant
 from app.ledger.chain import ChainId
 from app.ledger.clock import system_clock
 from app.ledger.mirror import registry_row, row_of
+from app.ledger.tenancy.administration import NewKey, NewTenant
 from app.principal import Permission, Principal, Role, grant
 from app.settings import Secrets
 from db import sql_logins

@@ -15,14 +15,16 @@ import psycopg
 import pytest
 
 import db.ledger
+from app.audit import dump
+from app.audit import rows as audit_rows
+from app.audit.rows import Spot
 from app.chain.keys import SigningKey, seal_secret
 from app.chain.link import seal, seal_all
 from app.chain.record import Draft, Head, parse_timestamp
 from app.chain.strict import JsonObject, parse
-from app.ledger import Ledger, audit_rows, dump
-from app.ledger.audit_rows import Spot
+from app.ledger import Ledger
+from app.ledger.keys.sealed_key import NewSigningKey, seal_key
 from app.ledger.mirror import row_of
-from app.ledger.sealed_key import NewSigningKey, seal_key
 from app.principal import Permission
 from db.pool import Connection, Pool, create_pool
 from tests.integration.cli.conftest import TRAIL, Trail

@@ -22,14 +22,14 @@ import psycopg
 import pytest
 
 import db.ledger
+from app.audit.chain import ProvenRows
+from app.audit.rows import Spot
+from app.audit.walk import Walk
 from app.chain.link import seal_all
 from app.chain.record import Draft
 from app.cli.verify import default_jobs
 from app.guard.fields import as_object
 from app.ledger import Ledger
-from app.ledger.audit_chain import ProvenRows
-from app.ledger.audit_rows import Spot
-from app.ledger.audit_walk import Walk
 from app.ledger.mirror import row_of
 from app.principal import Permission
 from app.workers import worker_pool

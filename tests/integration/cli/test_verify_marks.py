@@ -233,7 +233,7 @@ def test_t11_a_verification_that_is_killed_leaves_its_last_mark(trail: Trail) ->
 import os, signal, sys
 from app.cli import marks
 from app.cli.main import main
-from app.ledger.audit_walk import Walk
+from app.audit.walk import Walk
 from tests.support.jobs import shared_work
 marks.EVERY_SECS = marks._WRITING_SHARE = 0
 count = Walk._count
@@ -274,7 +274,7 @@ def test_who_interrupts_a_verification_hears_how_it_goes_on(
 import os, signal, sys
 from app.cli import marks
 from app.cli.main import main
-from app.ledger.audit_walk import Walk
+from app.audit.walk import Walk
 from tests.support.jobs import shared_work
 marks.EVERY_SECS = 0.0
 count = Walk._count

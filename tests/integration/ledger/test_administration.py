@@ -16,8 +16,8 @@ import pytest
 from app.api_key import Mint
 from app.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, UnauthorizedError
 from app.ledger import Ledger
-from app.ledger.administration import IssuedKey, NewKey, NewTenant
 from app.ledger.idempotency import Stamp
+from app.ledger.tenancy.administration import IssuedKey, NewKey, NewTenant
 from app.principal import ADMINISTRATION, Grant, Permission, Principal, Role, grant
 from db.pool import Pool
 from db.schema import DEFAULT_TENANT_ID

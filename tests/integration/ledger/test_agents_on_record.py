@@ -18,11 +18,12 @@ from app.errors import (
     TenantQuarantinedError,
     TrailsError,
 )
-from app.ledger import Ledger, filing
-from app.ledger.administration import NewKey
+from app.ledger import Ledger
 from app.ledger.chain import ChainId
 from app.ledger.mirror import registry_row, row_of
-from app.ledger.otlp import record_spans
+from app.ledger.spans.otlp import record_spans
+from app.ledger.tenancy import filing
+from app.ledger.tenancy.administration import NewKey
 from app.principal import ADMINISTRATION, Grant, Permission, Principal, Role, grant
 from app.trace.otlp.fragments import AgentSpans
 from db.pool import Pool

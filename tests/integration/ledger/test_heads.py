@@ -16,7 +16,7 @@ from app import heads
 from app.cli.anchors import read_heads
 from app.errors import QuarantinedError, StartupError, TenantQuarantinedError
 from app.ledger import Ledger
-from app.ledger.heads import HeadsKeeper
+from app.ledger.watch.heads import HeadsKeeper
 from app.principal import ADMINISTRATION
 from db.pool import Pool
 from tests.support.cli import Result, run_trails

@@ -10,10 +10,11 @@ from uuid import UUID
 import pytest
 
 from app.errors import NotFoundError, QuarantinedError, TenantQuarantinedError
-from app.ledger import Ledger, patrol
-from app.ledger.administration import NewKey
+from app.ledger import Ledger
 from app.ledger.chain import Chain, ChainId
-from app.ledger.patrol import SLICE_ROWS
+from app.ledger.tenancy.administration import NewKey
+from app.ledger.watch import patrol
+from app.ledger.watch.patrol import SLICE_ROWS
 from app.principal import ADMINISTRATION, Permission, Role
 from db.pool import Pool
 from db.schema import DEFAULT_TENANT_ID

@@ -22,9 +22,9 @@ from app.errors import (
 )
 from app.ledger import Ledger
 from app.ledger.chain import ChainId
-from app.ledger.filing import genesis_payload
+from app.ledger.keys.sealed_key import key_context, open_row
 from app.ledger.mirror import registry_row, row_of
-from app.ledger.sealed_key import key_context, open_row
+from app.ledger.tenancy.filing import genesis_payload
 from app.principal import ADMINISTRATION, Permission, Principal, Role, grant
 from db.pool import Pool
 from db.schema import DEFAULT_TENANT_ID

@@ -17,11 +17,11 @@ from app.errors import AnswerTooLargeError, NotFoundError
 from app.guard.kinds import TRACE
 from app.ledger import Ledger
 from app.ledger.chain import Chains
-from app.ledger.keystore import Keystore
+from app.ledger.keys.keystore import Keystore
 from app.ledger.mirror import row_of
-from app.ledger.origins import Origins
 from app.ledger.post import Entry
 from app.ledger.sessions import Limits, NodeCursor, SessionQuery, Sessions, read_beginning
+from app.ledger.tenancy.origins import Origins
 from app.principal import Permission
 from db.pool import Pool
 from db.schema import DEFAULT_TENANT_ID

@@ -18,10 +18,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from app.chain.keys import SigningKey
 from app.chain.strict import RECORD_STRING
 from app.errors import BadRequestError, ConflictError, KeyMaterialError, UnavailableError
-from app.ledger import Ledger, sealing
-from app.ledger.administration import NewTenant
+from app.ledger import Ledger
+from app.ledger.keys import sealing
+from app.ledger.keys.signers import open_signer
 from app.ledger.post import Receipt
-from app.ledger.signers import open_signer
+from app.ledger.tenancy.administration import NewTenant
 from app.principal import ADMINISTRATION
 from db.schema import DEFAULT_TENANT_ID
 from tests.support.kms import Kms, install

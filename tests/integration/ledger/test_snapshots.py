@@ -18,8 +18,8 @@ from app.chain.record import SNAPSHOT, Draft
 from app.errors import QuarantinedError
 from app.guard.state import GuardState
 from app.ledger import Ledger, snapshots
-from app.ledger.administration import NewKey
 from app.ledger.mirror import row_of
+from app.ledger.tenancy.administration import NewKey
 from app.principal import ADMINISTRATION, Permission, Principal, Role, grant
 from app.redaction import RuleList
 from db.pool import Pool, create_pool

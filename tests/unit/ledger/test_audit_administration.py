@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
+from app.audit.administration import (
+    BegunChain,
+    Login,
+    Tables,
+    compare_chains,
+    compare_tables,
+    without_chain,
+)
 from app.chain.verdict import Verdict
-from app.ledger.administration_state import (
+from app.ledger.tenancy.administration_state import (
     AdministrationState,
     Rotation,
     Suspension,
@@ -16,14 +24,6 @@ from app.ledger.administration_state import (
     ToldAgent,
     ToldKey,
     ToldLogin,
-)
-from app.ledger.audit_administration import (
-    BegunChain,
-    Login,
-    Tables,
-    compare_chains,
-    compare_tables,
-    without_chain,
 )
 
 AT = datetime(2026, 9, 30, 8, tzinfo=UTC)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
+from app.audit.session import connected
 from app.errors import BadRequestError, NotFoundError, StartupError, TooManyRequestsError
-from app.ledger.audit_session import connected
 from db.errors import translate
 from db.pool import tenant_setting
 from db.schema import APP_ROLE, DEFAULT_TENANT_SLUG

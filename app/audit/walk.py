@@ -15,15 +15,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from app.chain.keys import PublicKey
-from app.chain.record import Head
-from app.chain.report import Report
-from app.chain.verdict import Verdict
-from app.chain.verify import ChainAudit, missing_record
-from app.errors import OrderError, TrailsError
-from app.ledger.administration_state import AdministrationState
-from app.ledger.audit_administration import BegunChain
-from app.ledger.audit_chain import (
+from app.audit.administration import BegunChain
+from app.audit.chain import (
     AuditedChain,
     ChainName,
     Keys,
@@ -32,7 +25,14 @@ from app.ledger.audit_chain import (
     RegisteredChain,
     UnregisteredRows,
 )
-from app.ledger.audit_rows import CHUNK_ROWS, AuditedRow, Place, Spot
+from app.audit.rows import CHUNK_ROWS, AuditedRow, Place, Spot
+from app.chain.keys import PublicKey
+from app.chain.record import Head
+from app.chain.report import Report
+from app.chain.verdict import Verdict
+from app.chain.verify import ChainAudit, missing_record
+from app.errors import OrderError, TrailsError
+from app.ledger.tenancy.administration_state import AdministrationState
 from app.principal import ADMINISTRATION
 from db.ledger import ChainRow
 from db.pool import Connection

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from app.audit.rows import AuditedRow
 from app.chain.keys import PublicKey
 from app.chain.position import Position, Stretch
 from app.chain.record import GENESIS, KEY_ROTATED, Head, SignedRecord, VerifiedRecord
@@ -18,12 +19,11 @@ from app.chain.verify import ChainAudit, missing_record
 from app.errors import ChainError, FormatError, MirrorError, SignatureError
 from app.guard.kinds import ACTION_REQUESTED, OUTCOME, POLICY
 from app.guard.words import OutcomeStatus
-from app.ledger.administration_state import AdministrationState
-from app.ledger.audit_rows import AuditedRow
 from app.ledger.chain import ChainId
 from app.ledger.fold import CHANGES_NOTHING, SnapshotCheck
 from app.ledger.idempotency import MEMBER
-from app.ledger.inspect import ChainInspector
+from app.ledger.tenancy.administration_state import AdministrationState
+from app.ledger.watch.inspect import ChainInspector
 from app.moment import from_microseconds
 from app.principal import ADMINISTRATION
 from db.ledger import ChainRow, TrailRow

@@ -17,10 +17,10 @@ from uuid import UUID
 
 import msgspec
 
+from app.audit.rows import moment
 from app.chain.verdict import Verdict
-from app.ledger.administration_state import AdministrationState, Suspension, ToldAgent, ToldKey
-from app.ledger.audit_rows import moment
-from app.ledger.origins import begun_too_late
+from app.ledger.tenancy.administration_state import AdministrationState, Suspension, ToldAgent, ToldKey
+from app.ledger.tenancy.origins import begun_too_late
 from db.pool import Connection
 from db.sql import statements
 

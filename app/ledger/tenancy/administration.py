@@ -4,7 +4,7 @@ The chain is called ``_administration``. It is made, signed, verified and read l
 service writes to it. Acts of one tenant follow one another: an act that another process overtook is decided
 again on what is true then. What is true its records say: a row that someone removed makes nothing undone.
 
-No chain begins that this one does not tell of: see ``app.ledger.filing``.
+No chain begins that this one does not tell of: see ``app.ledger.tenancy.filing``.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from app.errors import (
 )
 from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
-from app.ledger.administration_state import AGENTS, COVERS, AdministrationState, TenantStanding
 from app.ledger.chain import Chain, ChainId, Chains
-from app.ledger.filing import Begun, Filer, NewChain, first_records, ready
 from app.ledger.idempotency import Stamp, act_length, stamped
+from app.ledger.keys.sealed_key import NewSigningKey
+from app.ledger.keys.sealing import from_source, sealed
+from app.ledger.keys.signers import scheme_of
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.read import verified_row
 from app.ledger.rebuild import catch_up, each_record
-from app.ledger.sealed_key import NewSigningKey
-from app.ledger.sealing import from_source, sealed
-from app.ledger.signers import scheme_of
+from app.ledger.tenancy.administration_state import AGENTS, COVERS, AdministrationState, TenantStanding
+from app.ledger.tenancy.filing import Begun, Filer, NewChain, first_records, ready
 from app.moment import from_microseconds
 from app.principal import ADMINISTRATION, Grant, Role
 from db.access import ApiKeyRow
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from app.chain.strict import JsonObject
     from app.ledger.act import Actor
     from app.ledger.clock import Clock
-    from app.ledger.keystore import Keystore, TenantKeys
+    from app.ledger.keys.keystore import Keystore, TenantKeys
     from app.ledger.redacting import Redacting
-    from app.ledger.standings import Standings
+    from app.ledger.tenancy.standings import Standings
     from app.redaction import RuleList
     from db.pool import Connection, Pool
 
@@ -328,8 +328,8 @@ class Administration:
     async def rotate_signing(self, tenant_id: UUID, actor: str, source: str | None = None) -> str:
         """Makes a new signing key for a tenant; returns its public half, 64 hex.
 
-        With ``source``, a URI (``app.ledger.signers``), it is the key that is kept there: every process that
-        writes for the tenant has to be able to open it, and does so when it has to sign.
+        With ``source``, a URI (``app.ledger.keys.signers``), it is the key that is kept there: every process
+        that writes for the tenant has to be able to open it, and does so when it has to sign.
 
         It signs from ``SETTLE_SECS`` on: each chain is handed over to it by its next append, or at once by
         ``hand_over``. The old key stays, since its records verify by it.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from app.chain.record import VerifiedRecord
     from app.chain.strict import JsonObject
     from app.ledger.chain import Chain, Chains
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keys.keystore import TenantKeys
     from db.ledger import SpanRow, TrailRow
     from db.pool import Pool
     from db.spans import Below, Sight

@@ -28,9 +28,9 @@ from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.chain import Chain, ChainId
 from app.ledger.idempotency import Stamp, stamped
+from app.ledger.keys.sealing import sealed
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.rebuild import catch_up
-from app.ledger.sealing import sealed
 from app.ledger.turns import Turn, Turns
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from app.chain.strict import JsonValue
     from app.ledger.act import Actor
     from app.ledger.clock import Clock
-    from app.ledger.keystore import Keystore, TenantKeys
-    from app.ledger.signers import SourceSigner
+    from app.ledger.keys.keystore import Keystore, TenantKeys
+    from app.ledger.keys.signers import SourceSigner
     from db.ledger import ChainRow, TrailRow
     from db.pool import Pool
 

@@ -11,10 +11,10 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from app.audit.rows import fetch, pieces
+from app.audit.session import connected, enter_tenant
 from app.chain.record import SignedRecord
 from app.errors import NotFoundError, StartupError
-from app.ledger.audit_rows import fetch, pieces
-from app.ledger.audit_session import connected, enter_tenant
 from db.errors import translate
 from db.pool import Connection
 from db.schema import DEFAULT_TENANT_SLUG

@@ -15,8 +15,8 @@ import msgspec
 
 import db.ledger
 from app.errors import NotFoundError, QuarantinedError, TenantQuarantinedError
-from app.ledger.administration_state import AdministrationState
 from app.ledger.rebuild import each_record
+from app.ledger.tenancy.administration_state import AdministrationState
 from app.principal import ADMINISTRATION
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from app.chain.keys import PublicKey
     from app.ledger.chain import ChainId, Chains
-    from app.ledger.keystore import TenantKeys
+    from app.ledger.keys.keystore import TenantKeys
     from db.pool import Pool
 
 HEARD_SECS: Final = 60

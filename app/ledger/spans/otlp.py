@@ -17,7 +17,6 @@ import msgspec
 from app.chain.record import Draft
 from app.errors import BadRequestError, NameInUseError, TrailsError, UnavailableError
 from app.guard.kinds import EVENT, TRACE
-from app.ledger.both_ends import BothEnds
 from app.ledger.idempotency import Stamp
 from app.ledger.post import (
     MAX_TOGETHER,
@@ -27,6 +26,7 @@ from app.ledger.post import (
     SpansOnRecordError,
 )
 from app.ledger.redacting import redacted_node
+from app.ledger.spans.both_ends import BothEnds
 from app.principal import ADMINISTRATION, PERMISSIONS, Grant, Permission, Principal, grant
 from app.redaction import Findings
 from app.trace.otlp.fragments import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from app.chain.strict import JsonObject
     from app.ledger.ledger import Ledger
-    from app.ledger.on_record import Held
+    from app.ledger.spans.on_record import Held
     from app.redaction import Redactor
     from app.trace.span_key import SpanKey
 

@@ -7,8 +7,8 @@ again, since a fault that came and went is for a person to look at.
 
 Memory is bounded: one page of the registry and one slice of a chain at a time. What is compared with what
 this process knew of before are the chains in its memory; heads that are kept in a file are compared by who
-keeps it (``app.ledger.heads``). The comparison of tables with the records of administration, and rows of
-tenants that are in no table, are left to ``trails verify``.
+keeps it (``app.ledger.watch.heads``). The comparison of tables with the records of administration, and rows
+of tenants that are in no table, are left to ``trails verify``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ import db.access
 import db.ledger
 from app.errors import TrailsError, UnavailableError
 from app.ledger.chain import ChainId
-from app.ledger.inspect import NOT_REGISTERED, Inspection, first_failure, verdict_of
+from app.ledger.watch.inspect import NOT_REGISTERED, Inspection, first_failure, verdict_of
 
 if TYPE_CHECKING:
     from app.chain.record import Head
     from app.ledger.chain import Chains
-    from app.ledger.inspect import Slice
-    from app.ledger.keystore import Keystore
+    from app.ledger.keys.keystore import Keystore
     from app.ledger.meter import Meter
-    from app.ledger.origins import Origins
+    from app.ledger.tenancy.origins import Origins
+    from app.ledger.watch.inspect import Slice
     from db.ledger import ChainRow, TenantRow
     from db.pool import Pool
 

@@ -21,7 +21,7 @@ from app.ledger.fold import SnapshotCheck
 from app.ledger.mirror import check_mirror
 from app.ledger.read import GONE, signed_of
 from app.ledger.rebuild import CHUNK_ROWS
-from app.ledger.seen import MISSING, NOTHING_SEEN
+from app.ledger.watch.seen import MISSING, NOTHING_SEEN
 
 if TYPE_CHECKING:
     from app.chain.keys import PublicKey
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from app.chain.report import Report
     from app.chain.strict import JsonObject
     from app.ledger.chain import Chain, ChainId
-    from app.ledger.keystore import Keystore
-    from app.ledger.origins import Origins
+    from app.ledger.keys.keystore import Keystore
+    from app.ledger.tenancy.origins import Origins
     from db.ledger import TrailRow
     from db.pool import Pool
 

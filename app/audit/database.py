@@ -20,16 +20,13 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from app.chain.keys import PublicKey
-from app.chain.verdict import Verdict
-from app.errors import KeyMaterialError, StartupError
-from app.ledger import audit_jobs
-from app.ledger.audit_administration import AllTables, BegunChain, differences, without_chain
-from app.ledger.audit_chain import Keys, Reached
-from app.ledger.audit_jobs import Crew, Shared, crew, exported, shareable
-from app.ledger.audit_rows import Place, moment, pieces, read_rows
-from app.ledger.audit_session import connected, enter_tenant, reading
-from app.ledger.audit_walk import (
+from app.audit import jobs as audit_jobs
+from app.audit.administration import AllTables, BegunChain, differences, without_chain
+from app.audit.chain import Keys, Reached
+from app.audit.jobs import Crew, Shared, crew, exported, shareable
+from app.audit.rows import Place, moment, pieces, read_rows
+from app.audit.session import connected, enter_tenant, reading
+from app.audit.walk import (
     NO_MARKS,
     AuditRun,
     Checkpoints,
@@ -43,7 +40,10 @@ from app.ledger.audit_walk import (
     part,
     reported,
 )
-from app.ledger.sealed_key import MOVED, StoredKey, open_key
+from app.chain.keys import PublicKey
+from app.chain.verdict import Verdict
+from app.errors import KeyMaterialError, StartupError
+from app.ledger.keys.sealed_key import MOVED, StoredKey, open_key
 from app.principal import ADMINISTRATION
 from db.checks import check_catalog
 from db.ledger import ChainRow

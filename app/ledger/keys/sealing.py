@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from app.chain.keys import SigningKey
 from app.chain.link import seal, seal_all
 from app.errors import KeyMaterialError, UnavailableError
-from app.ledger.sealed_key import NewSigningKey
-from app.ledger.signers import SourceSigner, open_signer
+from app.ledger.keys.sealed_key import NewSigningKey
+from app.ledger.keys.signers import SourceSigner, open_signer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -6,7 +6,7 @@ Two forms of ``sealed_secret`` open::
     before                        nonce 12, AES-256-GCM(secret 32): 60 bytes
 
 ``origin`` says what the content is: the secret's 32 bytes, or the URI of a source that
-signs (``app.ledger.signers``).
+signs (``app.ledger.keys.signers``).
 ``created_at`` is µs since the epoch, signed, big-endian. Who may change every row but has no master key
 cannot make a retired key the newest one again: a dated key stands where its seal says, and a key of the old
 form before all of them. Both are bound to tenant and key id, and neither opens as the other.

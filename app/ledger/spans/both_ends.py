@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from app.chain.strict import JsonObject
     from app.ledger.ledger import Ledger
-    from app.ledger.on_record import Call
+    from app.ledger.spans.on_record import Call
 
 MAX_STEPS: Final = 4
 """Parents that are looked up one after the other: the transport's own spans may stand between the ends."""

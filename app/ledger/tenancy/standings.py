@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Final
 
 import db.ledger
 from app.errors import NotFoundError, QuarantinedError, TenantQuarantinedError
-from app.ledger.administration_state import NO_STANDING, TenantStanding
 from app.ledger.fresh import Fresh
-from app.ledger.keystore import require_active
+from app.ledger.keys.keystore import require_active
 from app.ledger.rebuild import catch_up
+from app.ledger.tenancy.administration_state import NO_STANDING, TenantStanding
 from app.principal import ADMINISTRATION
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from app.ledger.chain import Chain, Chains
-    from app.ledger.keystore import Keystore, TenantKeys
-    from app.ledger.seen import Seen
+    from app.ledger.keys.keystore import Keystore, TenantKeys
     from app.ledger.snapshots import Snapshots
+    from app.ledger.watch.seen import Seen
     from db.pool import Pool
 
 FRESH_SECS: Final = 0.5

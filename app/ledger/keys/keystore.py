@@ -19,8 +19,8 @@ import db.ledger
 from app.chain.keys import SigningKey
 from app.errors import ForbiddenError, KeyMaterialError, NotFoundError
 from app.ledger.fresh import Fresh
-from app.ledger.sealed_key import NewSigningKey, in_order, is_dated, open_row, seal_key
-from app.ledger.signers import SourceSigner
+from app.ledger.keys.sealed_key import NewSigningKey, in_order, is_dated, open_row, seal_key
+from app.ledger.keys.signers import SourceSigner
 from db.ledger import SigningKeyRow, TenantRow
 from db.pool import tenant_transaction
 

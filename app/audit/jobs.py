@@ -6,7 +6,7 @@ before them is the one that they name. The auditing process takes that for verif
 everything up to just that record. Whatever is in doubt, for whatever reason, it reads and judges itself, as
 if there were no workers: so findings are those of one process, and every row was looked at.
 
-A worker holds one piece at a time (``audit_rows.CHUNK_BYTES`` of text, or one row that is larger) and ends
+A worker holds one piece at a time (``rows.CHUNK_BYTES`` of text, or one row that is larger) and ends
 with the process that it works for. One that dies ends the audit, which then could not be completed.
 """
 
@@ -24,13 +24,13 @@ from typing import Final
 import asyncpg
 import msgspec
 
+from app.audit.chain import ChainName, Keys, ProvenRows, RegisteredChain
+from app.audit.rows import AuditedRow, Spot, read_rows
+from app.audit.session import connected, enter_tenant, reading
+from app.audit.walk import Walk, reason_of
 from app.chain.keys import PublicKey
 from app.chain.record import Head
 from app.errors import UnavailableError
-from app.ledger.audit_chain import ChainName, Keys, ProvenRows, RegisteredChain
-from app.ledger.audit_rows import AuditedRow, Spot, read_rows
-from app.ledger.audit_session import connected, enter_tenant, reading
-from app.ledger.audit_walk import Walk, reason_of
 from app.workers import DIED, worker_pool
 from db.ledger import ChainRow
 from db.pool import Connection

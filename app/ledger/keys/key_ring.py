@@ -17,15 +17,15 @@ import msgspec
 
 import db.access
 from app.errors import TrailsError, UnauthorizedError
-from app.ledger.administration import key_of_row
 from app.ledger.fresh import Fresh
+from app.ledger.tenancy.administration import key_of_row
 from app.moment import from_microseconds
 from app.principal import Principal, Role
 
 if TYPE_CHECKING:
     from app.api_key import ApiKey, Mint
     from app.ledger.clock import Clock
-    from app.ledger.standings import Standings
+    from app.ledger.tenancy.standings import Standings
     from db.pool import Pool
 
 FRESH_SECS: Final = 0.5

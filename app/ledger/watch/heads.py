@@ -25,13 +25,13 @@ from app import heads as files
 from app.chain.record import Head
 from app.errors import StartupError, TrailsError
 from app.heads import Hashes, KeptHeads
-from app.ledger.seen import heads_of, problem_of
+from app.ledger.watch.seen import heads_of, problem_of
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from app.ledger.meter import HeadsMeter
-    from app.ledger.seen import Seen
+    from app.ledger.watch.seen import Seen
     from db.heads import HeadRow
     from db.pool import Pool
 

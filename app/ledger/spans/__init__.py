@@ -1,0 +1,1 @@
+"""Spans: which are stored, in which record, and what a request of them adds."""
