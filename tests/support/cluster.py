@@ -55,6 +55,11 @@ class Cluster:
         assert found is not None, "the server does not run"
         return found
 
+    @property
+    def log(self) -> str:
+        """What it has logged."""
+        return self._embedded.log_file.read_text("utf-8", errors="replace")
+
     def end(self, how: signal.Signals) -> None:
         """Ends it: SIGINT is the fast shutdown, SIGQUIT the immediate one, SIGKILL a crash of all of it."""
         pids = family(self.pid) if how is signal.SIGKILL else [self.pid]
@@ -98,8 +103,10 @@ def running_cluster(
             embedded_place.name_cluster(folder, at / embedded_place.CLUSTER)
         else:
             settled_in_memory(folder)
+        # In its own folder, so that a crash leaves nothing in the system's memory.
+        own = {"dynamic_shared_memory_type": "mmap"}
         quick = {} if fsync else {"fsync": "off", "trails.disposable": "on"}
-        server = EmbeddedPostgres(folder, binaries=chosen_binaries(), settings={**quick, **settings})
+        server = EmbeddedPostgres(folder, binaries=chosen_binaries(), settings={**own, **quick, **settings})
         try:
             server.start()
             migrate.bootstrap(server.url, app_password=APP_PASSWORD)
