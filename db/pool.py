@@ -15,8 +15,8 @@ from uuid import UUID
 
 import asyncpg
 import asyncpg.pool
+import asyncpg.transaction
 
-from app.errors import UnavailableError
 from db import pooler
 from db.errors import translate
 from db.hosts import Hosts
@@ -46,6 +46,9 @@ A server that is there has by then confirmed that it cancelled the statement.
 
 CLOSE_SECONDS: Final = 3.0
 """How long the server may take to acknowledge the end of our sessions; one that is silent never does."""
+
+_BROKEN: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What a connection answers that broke or is silent; TimeoutError is an OSError."""
 
 _KEEPALIVE: Final = {
     "tcp_keepalives_idle": "30",
@@ -159,23 +162,40 @@ async def tenant_transaction(pool: Pool, *tenant_ids: UUID) -> AsyncIterator[Con
     with translate():
         connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
         try:
-            async with connection.transaction():
-                try:
-                    await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
-                    yield connection
-                except (TimeoutError, UnavailableError) as error:
-                    _drop_if_silent(connection, error)  # it would not answer a ROLLBACK either
-                    raise
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
+                yield connection
+            except BaseException as error:
+                await _take_back(connection, transaction, error)
+                raise
+            await transaction.commit()
         finally:
-            await pool.release(connection, timeout=RELEASE_SECONDS)
+            await give_back(pool, connection)
 
 
-def _drop_if_silent(
-    connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record], error: TimeoutError | UnavailableError
+async def _take_back(
+    connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record],
+    transaction: asyncpg.transaction.Transaction,
+    error: BaseException,
 ) -> None:
-    """Drops a connection on which no answer came in time."""
-    if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
-        connection.terminate()
+    """Rolls back, or drops the connection: a server that did not answer would not answer a ROLLBACK either.
+
+    Never raises, so that what went wrong is told, and whoever is cancelled ends.
+    """
+    is_silent = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
+    if not is_silent and isinstance(error, Exception):
+        with suppress(*_BROKEN):
+            await transaction.rollback()
+            return
+    connection.terminate()
+
+
+async def give_back(pool: Pool, connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record]) -> None:
+    """Returns a connection to its pool, which drops one that is not usable again in time. Never raises."""
+    with suppress(*_BROKEN):
+        await pool.release(connection, timeout=RELEASE_SECONDS)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ import msgspec
 
 from db.errors import translate
 from db.ledger import SpanRow
-from db.pool import ACQUIRE_SECONDS, RELEASE_SECONDS, Pool, tenant_setting
+from db.pool import ACQUIRE_SECONDS, Pool, give_back, tenant_setting
 from db.sql import statements
 
 _SQL: Final = statements("spans")
@@ -86,4 +86,4 @@ async def _fetch(pool: Pool, name: str, tenant_id: UUID, *arguments: object) -> 
             connection.leave_untouched()  # type: ignore[attr-defined]  # the pool's stand-in passes it on
             return rows
         finally:
-            await pool.release(connection, timeout=RELEASE_SECONDS)
+            await give_back(pool, connection)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -21,7 +20,7 @@ import db.ledger
 from app.errors import StaleChainError, UnavailableError
 from app.ledger.meter import Meter
 from db.errors import translate
-from db.pool import ACQUIRE_SECONDS, RELEASE_SECONDS
+from db.pool import ACQUIRE_SECONDS, give_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,8 +107,7 @@ class _Writer:
         """Gives the connection back, if there is one; a broken one is dropped by the pool."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(UnavailableError), translate():
-                await self._pool.release(connection, timeout=RELEASE_SECONDS)
+            await give_back(self._pool, connection)
 
     async def _connected(self) -> PoolConnectionProxy[Record]:
         if self._connection is not None and _is_lost(self._connection):

@@ -10,8 +10,10 @@ import httpx2
 import psycopg
 import pytest
 
+import db.ledger
 from app.ledger.chain import LOCK_SECS
-from db.pool import ACQUIRE_SECONDS, RELEASE_SECONDS
+from db.pool import ACQUIRE_SECONDS, RELEASE_SECONDS, close_pool, create_pool
+from db.schema import DEFAULT_TENANT_ID
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.faults import rounds
 from tests.support.load import Load, check_load
@@ -69,6 +71,20 @@ async def test_h27_a_network_that_swallows_everything_keeps_no_service_from_stop
         await load.until(10)
     proxy.silent = True
     assert await asyncio.to_thread(server.stop) == 0
+
+
+async def test_h27_whoever_is_cancelled_while_the_database_is_silent_ends(route: tuple[Proxy, str]) -> None:
+    """Cleaning up fails as well then; that must not be told in the place of the cancellation."""
+    proxy, url = route
+    pool = await create_pool(url, max_size=1, command_timeout=COMMAND_SECS)
+    proxy.silent = True
+    reading = asyncio.create_task(db.ledger.signing_keys(pool, DEFAULT_TENANT_ID))
+    while pool.get_idle_size():
+        await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait({reading}, timeout=BOUND_SECS)
+    assert reading.cancelled()
+    await close_pool(pool)
 
 
 @pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])

@@ -28,7 +28,7 @@ from tests.support.spans import Sent, protobuf
 TRY_SECS: Final = 60.0
 """A caller who waits longer for one answer calls it a defect."""
 
-PATIENCE_SECS: Final = 120.0
+PATIENCE_SECS: Final = 240.0
 """So long a request is sent again and again before its caller calls that a defect."""
 
 PAUSE_SECS: Final = 0.05
