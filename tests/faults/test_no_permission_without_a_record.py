@@ -19,6 +19,7 @@ from app.errors import UnavailableError
 from app.ledger import Ledger
 from db import migrate
 from db.pool import create_pool
+from tests.support.cluster import chosen_binaries
 from tests.support.ledgers import MASTER_KEY, TABLE, Caller, SetClock, Table, decisions, json_of, outcomes
 from tests.support.postgres import APP_PASSWORD
 from tests.support.processes import paused
@@ -94,7 +95,7 @@ async def test_a_server_process_that_is_ended_costs_one_answer(agent: Caller, ta
 def own_server() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL that these tests may stop."""
     with tempfile.TemporaryDirectory(prefix="trails-test-") as folder, ExitStack() as stack:
-        server = EmbeddedPostgres(Path(folder) / "data")
+        server = EmbeddedPostgres(Path(folder) / "data", binaries=chosen_binaries())
         server.start()
         stack.callback(server.stop)
         migrate.bootstrap(server.url, app_password=APP_PASSWORD)

@@ -35,7 +35,7 @@ def seed() -> int:
     return chosen
 
 
-@pytest.mark.parametrize("turn", range(rounds(1, 12)))
+@pytest.mark.parametrize("turn", range(rounds(1, 6)))
 async def test_p19_a_storm_costs_answers_and_nothing_else(
     route: tuple[Proxy, str],
     start_server: Callable[..., ServerProcess],
