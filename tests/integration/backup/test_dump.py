@@ -56,7 +56,11 @@ def dumped(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     programs("pg_dump", "pg_restore")
     folder = tmp_path_factory.mktemp("backup")
     with fresh_database(postgres, None) as source:
+        password = _password(source.admin_url)
+        migrate.bootstrap(source.admin_url, app_password=password, reset_password=True)
         fill(source.admin_url, folder)
+        # The role is the server's, which other tests share.
+        migrate.bootstrap(source.admin_url, app_password=APP_PASSWORD, reset_password=True)
         # The records lie in the table, and so in the dump, in an order that says nothing.
         query(source.admin_url, "CREATE INDEX shuffled ON trails.agent_audit_trails (id)")
         query(source.admin_url, "CLUSTER trails.agent_audit_trails USING shuffled")
