@@ -7,6 +7,7 @@ somebody else's write), and must show as one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -39,9 +40,14 @@ _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
 
 # Classes of SQLSTATE (their first two characters) and single states after which trying again is right.
 # 42501 is no passing trouble in itself, but whatever the cause: nothing may be allowed, nothing was written.
-_PASSING_CLASSES: Final = frozenset({"08", "40", "53", "57", "58"})
+_PASSING_CLASSES: Final = frozenset({"08", "40", "53", "57", "58", "XX"})
 _PASSING_STATES: Final = frozenset({"25006", "25P03", "28000", "28P01", "3D000", "42501", "55P03"})
 _LIMITS_CLASS: Final = "54"
+
+_INTERNAL_CLASS: Final = "XX"
+"""PostgreSQL's own trouble: damaged files, and what it has no state for, such as a full disk at a login."""
+
+_log = logging.getLogger("trails.database")
 
 
 class DuplicateKeyError(StaleChainError):
@@ -72,7 +78,7 @@ def translate(agent_id: str = "") -> Iterator[None]:
         MirrorError: the registry does not hold what the record names; somebody took it away.
         BadRequestError: a value exceeds a limit of the database.
         UnavailableError: connection lost or refused, time-out, overload, disk full, read-only, shutdown,
-            lock not available, privilege missing.
+            lock not available, privilege missing, an internal error of the server.
     """
     try:
         yield
@@ -103,6 +109,8 @@ def _from_server(error: asyncpg.PostgresError, agent_id: str) -> TrailsError | N
         return MirrorError("the registry does not hold the chain, the agent or the key that the record names")
     if state[:2] == _LIMITS_CLASS:
         return BadRequestError("a value is larger than the database can hold")
+    if state[:2] == _INTERNAL_CLASS:
+        _log.error("PostgreSQL reports an internal error (SQLSTATE %s); its own log says more", state)
     if state[:2] in _PASSING_CLASSES or state in _PASSING_STATES:
         return _unavailable()
     return None

@@ -180,7 +180,7 @@ def check_load(load: Load, url: str, admin_url: str) -> None:
         url: of the service.
         admin_url: of the database, an administrator's, straight to the server.
     """
-    assert load.wrong == []
+    assert load.wrong == [], load.wrong[:3]
     operator = Client(url, OPERATOR_TOKEN)
     for agent in load.agents:
         _check_agent(operator, agent, [act for act in load.acts if act.agent == agent])

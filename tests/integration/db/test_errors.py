@@ -30,6 +30,8 @@ RAISED = {
     "57P01": UnavailableError,
     "57P03": UnavailableError,
     "58030": UnavailableError,
+    "XX000": UnavailableError,
+    "XX001": UnavailableError,
     "54000": BadRequestError,
     "TR003": MirrorError,
 }
