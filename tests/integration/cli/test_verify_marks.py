@@ -231,6 +231,7 @@ def test_t11_a_verification_that_is_killed_leaves_its_last_mark(trail: Trail) ->
     mark = trail.folder / "mark"
     script = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests without
 from app.cli import marks
 from app.cli.main import main
 from app.audit.walk import Walk

@@ -380,6 +380,10 @@ def test_who_is_told_of_a_fault_hears_of_it_once_until_it_is_released() -> None:
     assert heard == ["agent-1: one", "agent-1: three"]
 
 
+ROUNDS_MEANWHILE = 2
+"""So often at least it has to have gone round while others wrote."""
+
+
 async def test_no_alarm_is_raised_while_others_write_rotate_keys_and_forget_chains(
     agent: Caller, small_ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -398,13 +402,15 @@ async def test_no_alarm_is_raised_while_others_write_rotate_keys_and_forget_chai
             assert not any(isinstance(result, Exception) for result in await other.at(ledger).post(*entries))
 
     async def write(ledger: Ledger) -> None:
-        for turn in range(rounds(12, 60)):
+        turn = -1
+        while (turn := turn + 1) < rounds(12, 60) or ledger.meter.rounds <= ROUNDS_MEANWHILE:
             await post(ledger, turn)
             await Caller(ledger, f"new-{id(ledger)}-{turn}").create()
             if turn % 4 == 3:
                 await ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
 
-    await asyncio.gather(*map(write, ledgers))
+    async with asyncio.timeout(120):
+        await asyncio.gather(*map(write, ledgers))
     went = [ledger.meter.rounds for ledger in ledgers]
     await _until(
         lambda: all(ledger.meter.rounds >= before + 2 for ledger, before in zip(ledgers, went, strict=True))
@@ -415,7 +421,7 @@ async def test_no_alarm_is_raised_while_others_write_rotate_keys_and_forget_chai
     assert all(task.cancelled() for task in going)
     assert told(caplog) == []
     for ledger, before in zip(ledgers, went, strict=True):
-        assert before > 2, "it went round while others wrote"
+        assert before > ROUNDS_MEANWHILE
         assert ledger.meter.broken == 0
 
 
