@@ -14,7 +14,16 @@ import re
 
 import msgspec
 
-from app.chain.strict import MAX_DIGITS, RECORD_DEPTH, JsonValue, Parsed, is_plain, parse, quick_as_it_stands
+from app.chain.strict import (
+    LARGE,
+    MAX_DIGITS,
+    RECORD_DEPTH,
+    JsonValue,
+    Parsed,
+    is_plain,
+    parse,
+    quick_as_it_stands,
+)
 from app.errors import InvalidJsonError
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
@@ -92,7 +101,7 @@ def with_member(text: str, name: str, value: JsonValue) -> str:
     """
     members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     members[name] = msgspec.Raw(canonical(value).encode())
-    return _ENCODER.encode(members).decode()
+    return _ENCODER.encode(dict(sorted(members.items()))).decode()  # as ``sort_members`` does
 
 
 def read_canonical(text: str, *, max_depth: int, max_string: int) -> tuple[JsonValue, bool]:
@@ -125,12 +134,13 @@ def _ready(value: object, depth: int) -> object:
     if depth >= RECORD_DEPTH:
         raise InvalidJsonError(f"nested deeper than {RECORD_DEPTH} levels")
     if isinstance(value, dict):
-        return {
+        members = {
             (key if type(key) is str else _key(key)): (
                 member if type(member) in _AS_IT_IS else _ready(member, depth + 1)
             )
             for key, member in value.items()
         }
+        return dict(sorted(members.items())) if len(members) > LARGE else members  # as ``sort_members`` does
     if isinstance(value, (list, tuple)):
         return [item if type(item) in _AS_IT_IS else _ready(item, depth + 1) for item in value]
     raise InvalidJsonError(f"a value of type {type(value).__name__} is not JSON")
