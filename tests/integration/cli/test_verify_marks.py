@@ -231,7 +231,6 @@ def test_t11_a_verification_that_is_killed_leaves_its_last_mark(trail: Trail) ->
     mark = trail.folder / "mark"
     script = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests without
 from app.cli import marks
 from app.cli.main import main
 from app.audit.walk import Walk
@@ -273,6 +272,7 @@ def test_who_interrupts_a_verification_hears_how_it_goes_on(
 ) -> None:
     script = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests without
 from app.cli import marks
 from app.cli.main import main
 from app.audit.walk import Walk
