@@ -323,6 +323,20 @@ async def test_one_that_would_be_too_long_is_not_written(
     assert len(await places(table)) >= 1
 
 
+async def test_one_that_breaks_a_limit_of_records_hinders_no_act(ledger: Ledger, table: Table) -> None:
+    """A wide rate window remembers more times than one array of a record may hold."""
+    agent = Caller(ledger)
+    await agent.create(rate_limit={"max_actions": 1_000_000, "window_secs": 10**6})
+    while len(await table.records()) < EVERY:
+        await agent.ask("look")
+    chain = await ledger._chain(agent.may(Permission.READ_STATUS))
+    times = (chain.state.recent[0],) * 100_001
+    chain.state = msgspec.structs.replace(chain.state, recent=times)
+    for _ in range(3):
+        assert json_of(await agent.ask("look"))["decision"] == "allowed"
+    assert await places(table) == []
+
+
 async def test_a_long_one_comes_less_often(
     agent: Caller, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
