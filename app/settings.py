@@ -19,8 +19,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from app.errors import StartupError
+from app.mounted import mounted_secret
 
 MIB = 1024 * 1024
+
+FILE_SUFFIX = "_FILE"
+"""A secret may be in a file, as containers and systemd hand them out: ``TRAILS_MASTER_KEY_FILE`` names it."""
 
 MIN_OPERATOR_TOKEN_CHARS = 32
 MASTER_KEY_BYTES = 32
@@ -355,7 +359,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def _read(setting: Setting, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  each field has its own type
-    raw = environ.get(setting.name) or setting.default
+    raw = environ.get(setting.name) or _in_file(setting, environ) or setting.default
     if not raw:
         return None
     try:
@@ -363,6 +367,23 @@ def _read(setting: Setting, environ: Mapping[str, str]) -> Any:  # noqa: ANN401 
     except ValueError as error:
         shown = "" if setting.secret else f" (it is {raw!r})"
         raise StartupError(f"{setting.name} {error}{shown}") from None
+
+
+def _in_file(setting: Setting, environ: Mapping[str, str]) -> str | None:
+    """What the file of a secret holds; None where none is named. The variable itself goes first.
+
+    A file that is named must be there with a secret in it: a key that was made instead would open nothing.
+    """
+    name = setting.name + FILE_SUFFIX
+    named = environ.get(name) if setting.secret else None
+    if not named:
+        return None
+    try:
+        return mounted_secret(Path(named))
+    except OSError as error:
+        raise StartupError(f"{name}: {named}: {error.strerror}") from error
+    except ValueError as error:
+        raise StartupError(f"{name}: {named} {error}") from None
 
 
 def settings_of_this_process() -> Settings:

@@ -29,6 +29,9 @@ Examples:
 \b
 Settings (environment variables) and [defaults]:
 {settings}
+
+A secret may be in a file instead, which NAME_FILE names: TRAILS_MASTER_KEY_FILE=/run/secrets/master_key.
+These are {secrets}.
 """
 
 
@@ -39,7 +42,15 @@ def _settings() -> str:
     )
 
 
-@click.command("serve", help=_HELP.format(settings=_settings()), short_help="Serve an existing database.")
+def _secrets() -> str:
+    return ", ".join(setting.name for setting in SETTINGS if setting.secret)
+
+
+@click.command(
+    "serve",
+    help=_HELP.format(settings=_settings(), secrets=_secrets()),
+    short_help="Serve an existing database.",
+)
 @click.option("--workers", type=click.IntRange(1, 64), help="Server processes (default: TRAILS_WORKERS, 1).")
 def command(workers: int | None) -> int:  # noqa: D103  click shows _HELP
     settings = Settings.from_env(os.environ)

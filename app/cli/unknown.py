@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.cli.exits import complain
-from app.settings import SETTINGS
+from app.settings import FILE_SUFFIX, SETTINGS
 
 _PREFIX: Final = "TRAILS_"
 _OTHERS: Final = ("TRAILS_TEST_", "TRAILS_BENCH_")
@@ -16,6 +16,7 @@ _OTHERS: Final = ("TRAILS_TEST_", "TRAILS_BENCH_")
 def warn_of_unknown_settings(environ: Mapping[str, str]) -> None:
     """Says on standard error which ``TRAILS_*`` variables mean nothing, and which may have been meant."""
     known = [setting.name for setting in SETTINGS]
+    known += [setting.name + FILE_SUFFIX for setting in SETTINGS if setting.secret]
     for name in sorted(environ):
         if name.startswith(_PREFIX) and not name.startswith(_OTHERS) and name not in known:
             complain(f"{name} is no setting and is ignored{_meant(name, known)}")

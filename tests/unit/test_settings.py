@@ -256,3 +256,79 @@ def test_processes_that_start_at_once_agree_on_one_secret(tmp_path: Path) -> Non
     assert len(found) == 8
     assert set(found) == {path.read_text().strip()}
     assert list(path.parent.iterdir()) == [path]
+
+
+# --- secrets in files that NAME_FILE names --------------------------------------------------------------
+
+
+def mounted(path: Path, value: str, mode: int = 0o440) -> str:
+    path.write_text(value)
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o440, 0o600, 0o640])
+def test_a_secret_may_be_in_a_file(tmp_path: Path, mode: int) -> None:
+    named = {
+        "TRAILS_DATABASE_URL_FILE": mounted(tmp_path / "url", "postgresql://trails_app:pw@db/trails\n", mode),
+        "TRAILS_OPERATOR_TOKEN_FILE": mounted(tmp_path / "operator", f"{TOKEN}\n", mode),
+        "TRAILS_ROOT_TOKEN_FILE": mounted(tmp_path / "root", TOKEN[::-1], mode),
+        "TRAILS_MASTER_KEY_FILE": mounted(tmp_path / "key", f"{KEY}\n", mode),
+        "TRAILS_METRICS_TOKEN_FILE": mounted(tmp_path / "metrics", TOKEN, mode),
+    }
+    assert named.keys() == {setting.name + "_FILE" for setting in SETTINGS if setting.secret}
+    assert Settings.from_env(named) == Settings(
+        database_url="postgresql://trails_app:pw@db/trails",
+        operator_token=TOKEN,
+        root_token=TOKEN[::-1],
+        master_key=bytes.fromhex(KEY),
+        metrics_token=TOKEN,
+    )
+
+
+def test_a_mounted_secret_may_be_behind_links_as_kubernetes_has_them(tmp_path: Path) -> None:
+    (tmp_path / "..2026").mkdir()
+    mounted(tmp_path / "..2026" / "master_key", KEY)
+    (tmp_path / "..data").symlink_to("..2026")
+    (tmp_path / "master_key").symlink_to("..data/master_key")
+    found = Settings.from_env({"TRAILS_MASTER_KEY_FILE": str(tmp_path / "master_key")})
+    assert found.master_key == bytes.fromhex(KEY)
+
+
+def test_the_variable_goes_before_its_file(tmp_path: Path) -> None:
+    named = {"TRAILS_OPERATOR_TOKEN_FILE": str(tmp_path / "nowhere"), "TRAILS_OPERATOR_TOKEN": TOKEN}
+    assert Settings.from_env(named).operator_token == TOKEN
+
+
+def test_only_secrets_are_read_from_files(tmp_path: Path) -> None:
+    assert Settings.from_env({"TRAILS_BIND_FILE": mounted(tmp_path / "bind", "0.0.0.0:80")}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "said"),
+    [
+        (KEY, 0o444, "chmod o="),
+        (KEY, 0o646, "chmod o="),
+        ("", 0o400, "must hold the secret"),
+        (" \n", 0o400, "must hold the secret"),
+        ("ab" * 4_000, 0o400, "must hold the secret"),
+        ("é" * 32, 0o400, "must hold the secret"),
+        ("ab" * 31, 0o400, "64 hexadecimal digits"),
+    ],
+)
+def test_a_mounted_secret_that_cannot_be_used_is_refused(
+    tmp_path: Path, value: str, mode: int, said: str
+) -> None:
+    path = mounted(tmp_path / "key", value, mode)
+    with pytest.raises(StartupError, match=said) as caught:
+        Settings.from_env({"TRAILS_MASTER_KEY_FILE": path})
+    assert str(caught.value).startswith("TRAILS_MASTER_KEY")
+    assert not value.strip() or value.strip() not in str(caught.value)
+
+
+def test_a_named_file_that_is_not_there_makes_no_key(tmp_path: Path) -> None:
+    """Else a mount that is missing would begin a new installation."""
+    for name in ("nowhere", "."):
+        with pytest.raises(StartupError, match="TRAILS_MASTER_KEY_FILE"):
+            Settings.from_env({"TRAILS_MASTER_KEY_FILE": str(tmp_path / name)})
+    assert list(tmp_path.iterdir()) == []
