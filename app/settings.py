@@ -239,6 +239,20 @@ SETTINGS: tuple[Setting, ...] = (
         _integer(0, 600),
     ),
     Setting(
+        "TRAILS_MAX_STREAMS",
+        "max_streams",
+        "500",
+        "Event streams that one server process keeps open; one more is answered with 429.",
+        _integer(1, 100_000),
+    ),
+    Setting(
+        "TRAILS_MAX_STREAMS_PER_TENANT",
+        "max_streams_per_tenant",
+        "50",
+        "The same for one tenant.",
+        _integer(1, 100_000),
+    ),
+    Setting(
         "TRAILS_RATE_PER_KEY",
         "rate_per_key",
         "0",
@@ -325,6 +339,8 @@ class Settings(msgspec.Struct, frozen=True):
     snapshot_every: int = 200
     workers: int = 1
     stop_delay_secs: int = 1
+    max_streams: int = 500
+    max_streams_per_tenant: int = 50
     rate_per_key: int = 0
     failures_per_peer: int = 10
     allowed_hosts: tuple[str, ...] | None = None

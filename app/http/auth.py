@@ -40,6 +40,24 @@ _KEY_PREFIX: Final = f" {PREFIX}".encode()
 _AGENT_PREFIX: Final = f" {AGENT_PREFIX}".encode()
 
 
+async def require_still(scope: Scope) -> None:
+    """Refuses a caller that was let in and would not be now. For answers that go on: nothing is counted.
+
+    Raises:
+        UnauthorizedError: its key was revoked or has expired, or its agent's token was revoked.
+        TenantQuarantinedError: its tenant's administration chain does not verify.
+        UnavailableError: the database is away.
+    """
+    services = exchange_in(scope).services
+    given = headers(scope, b"authorization")
+    if not given:
+        raise UnauthorizedError
+    if _KEY_PREFIX in given[0]:
+        await services.ledger.caller(bearer_of(given[0]))
+    elif _AGENT_PREFIX in given[0]:
+        await services.ledger.require_in_force(services.tokens.authenticate(given[0]))
+
+
 def authenticate(scope: Scope) -> Principal:
     """The caller, proven by its token and counted once; remembered for the rest of the request.
 

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import BadRequestError
 from app.http.edge import COMMON_HEADERS, LINGER_BYTES, LINGER_SECS
-from app.http.exchange import WHOLE
+from app.http.exchange import CUT_OFF, WHOLE, tell_leaving
 from app.http.hosts import name_in
 from app.http.peer import NOBODY
 from app.http.problems import MEDIA_TYPE, problem_of
@@ -135,6 +135,12 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
         self._taken()
 
+    def shutdown(self) -> None:
+        """The server ends, by whatever told it: what is being answered is to come to its end."""
+        if not self._idle:
+            tell_leaving(self.cycle.scope)  # type: ignore[arg-type]  # the same by two names
+        super().shutdown()
+
     def timeout_keep_alive_handler(self) -> None:
         """Nothing came after the last answer; what is left of it is still sent."""
         self._watch_taking()
@@ -237,6 +243,8 @@ class Connection(HttpToolsProtocol):
             self._send_refusal()
         else:
             self._answer = cycle.transport = _Answer(cycle, self.transport)
+            if self.taking is not None:
+                cycle.scope[CUT_OFF] = self.taking.cut_off  # type: ignore[literal-required]  # as WHOLE
             super()._start_asgi_task(cycle, app)
 
     # --- parsing ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from app.http.limits import Limits
 from app.http.room import Room
+from app.http.streams import Streams
 from app.http.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ PROBE_KEPT_SECS = 1.0
 WHOLE = "trails.whole"
 """In the scope once the request has arrived whole, if the server says so: nobody has to be waited for."""
 
+CUT_OFF = "trails.cut_off"
+"""In the scope, if the server says so: what ends the connection by a reset, with a reason for the log."""
+
 _KEY = "trails.exchange"
 _HEADERS = "trails.headers"
 
@@ -53,6 +57,7 @@ class Services:
         "registry",
         "room",
         "settings",
+        "streams",
         "tokens",
         "traffic",
     )
@@ -64,6 +69,7 @@ class Services:
         self.room = Room()
         self.traffic = Traffic()
         self.limits = Limits(settings.rate_per_key, settings.failures_per_peer, self.traffic.refuse)
+        self.streams = Streams(settings.max_streams, settings.max_streams_per_tenant)
         self.registry = CollectorRegistry()
         """What ``/metrics`` tells; ``create_app`` puts in what there is."""
         self._ledger: Ledger | None = None
@@ -158,6 +164,13 @@ def attach(scope: Scope, exchange: Exchange) -> None:
 def exchange_in(scope: Scope) -> Exchange:
     """The exchange of this request."""
     return scope[_KEY]  # type: ignore[literal-required,no-any-return]  # as above
+
+
+def tell_leaving(scope: Scope) -> None:
+    """The server ends: answers without an end, such as streams of events, have to end themselves."""
+    exchange: Exchange | None = scope.get(_KEY)  # type: ignore[assignment]  # as above
+    if exchange is not None:
+        exchange.services.draining = True
 
 
 def services_of(request: Call) -> Services:

@@ -36,6 +36,7 @@ from app.http.exchange import Call, Services, headers, services_of
 from app.http.operation import describe
 from app.http.problems import no_such_path
 from app.http.responses import Answer
+from app.http.streams import Streams
 from app.http.traffic import CLASSES, Traffic
 from app.ledger.meter import Distribution, Load, Meter
 from app.tokens import bearer_of
@@ -139,6 +140,7 @@ class _ServiceCollector(Collector):
         yield from _ledger(services.ledger.meter)
         yield from _patrol(services.ledger.meter)
         yield from _load(services.ledger.load())
+        yield from _streams(services.streams)
         room = services.room
         held = [(("arriving",), room.held), (("work",), room.work.taken)]
         yield _gauges("trails_large_body_bytes", "Bytes of large bodies.", held, "room")
@@ -163,6 +165,14 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
     yield _gauge("trails_requests_in_flight", "Requests not answered yet.", traffic.in_flight)
     limited = [((limit,), count) for limit, count in traffic.limited.items()]
     yield _counter("trails_rate_limited", "Requests refused for coming too fast.", limited, "limit")
+
+
+def _streams(streams: Streams) -> Iterator[Metric]:
+    among = [((route,), count) for route, count in streams.open.items()]
+    yield _gauges("trails_event_streams", "Open event streams.", among, "route")
+    ended = [((reason,), count) for reason, count in streams.ended.items()]
+    yield _counter("trails_event_streams_ended", "Event streams that ended.", ended, "reason")
+    yield _counter("trails_events_streamed", "Events sent on streams.", [((), streams.sent)])
 
 
 def _ledger(meter: Meter) -> Iterator[Metric]:
