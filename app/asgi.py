@@ -8,9 +8,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from typing import Final
 
 import msgspec
-from litestar import Litestar
+from litestar import Litestar, Router
 
 from app import telemetry
+from app.chain.keys import derive
+from app.console.pages import PAGES
+from app.console.trouble import told
 from app.http.access import require_permissions
 from app.http.edge import Edge
 from app.http.exchange import Services
@@ -48,7 +51,7 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
     tokens = Tokens(
         secrets.master_key, secrets.operator_token, DEFAULT_TENANT_ID, root_token=secrets.root_token
     )
-    services = Services(settings, tokens)
+    services = Services(settings, tokens, console_key=derive(secrets.master_key, "console"))
     services.registry = registry_of(services)
     opener = open_ledger or connect
 
@@ -71,9 +74,10 @@ def _patrolled(ledger: Ledger, records_per_sec: int) -> AbstractAsyncContextMana
 
 
 def _routes(lifespan: Callable[[Litestar], AbstractAsyncContextManager[None]]) -> Litestar:
-    require_permissions(ROUTES)
+    require_permissions((*ROUTES, *PAGES))
+    console = Router("/", route_handlers=PAGES, exception_handlers={Exception: told})
     return Litestar(
-        [*options_of(ROUTES), *ROUTES],
+        [*options_of(ROUTES), *ROUTES, console],
         exception_handlers={Exception: respond},
         lifespan=[lifespan],
         openapi_config=openapi_config(),

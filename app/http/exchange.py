@@ -52,6 +52,7 @@ class Services:
         "_ledger",
         "_probe",
         "_probed_at",
+        "console_key",
         "draining",
         "limits",
         "registry",
@@ -62,9 +63,11 @@ class Services:
         "traffic",
     )
 
-    def __init__(self, settings: Settings, tokens: Tokens) -> None:
+    def __init__(self, settings: Settings, tokens: Tokens, *, console_key: bytes = b"") -> None:
         self.settings = settings
         self.tokens = tokens
+        self.console_key = console_key
+        """What seals the cookies of the console; 32 bytes."""
         self.draining = False
         self.room = Room()
         self.traffic = Traffic()

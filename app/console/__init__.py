@@ -1,0 +1,1 @@
+"""The console: pages for people, made on the server from the same ledger that the API speaks to."""

@@ -1,0 +1,16 @@
+"""The page table: every page of the console, in one list."""
+
+from __future__ import annotations
+
+from litestar.handlers import HTTPRouteHandler
+
+from app.console import home, signing_in, static_files
+
+PAGES: tuple[HTTPRouteHandler, ...] = (
+    home.home,
+    signing_in.sign_in_page,
+    signing_in.sign_in,
+    signing_in.sign_out,
+    static_files.static_file,
+)
+"""What the console serves; tests generate their matrices from it, so that no page can be missed."""
