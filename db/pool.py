@@ -163,8 +163,8 @@ async def tenant_transaction(pool: Pool, *tenant_ids: UUID) -> AsyncIterator[Con
         connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
         try:
             transaction = connection.transaction()
-            await transaction.start()
             try:
+                await transaction.start()
                 await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
                 yield connection
             except BaseException as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,15 +32,16 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Adds up the CPU time that a server process and the processes of its PostgreSQL spend on some work.
+    """Adds up the CPU time that server processes and the processes of their PostgreSQL spend on some work.
 
     Args:
-        server: process id of the server; None: this process is what does the work.
+        server: process id of the server, or of several; None: this process is what does the work.
         database_url: a database on the PostgreSQL server.
     """
 
-    def __init__(self, server: int | None, database_url: str) -> None:
-        self._server = os.getpid() if server is None else server
+    def __init__(self, server: int | Sequence[int] | None, database_url: str) -> None:
+        own = os.getpid() if server is None else server
+        self._servers = (own,) if isinstance(own, int) else tuple(own)
         self._postgres = postmaster(database_url)
         self._spent = [0.0, 0.0]
         self._units = 0
@@ -63,7 +64,8 @@ class Meter:
 
     def _read(self) -> tuple[float, float]:
         workers = children(self._postgres)
-        return _seconds(self._server), _seconds(self._postgres) + sum(map(_seconds, workers))
+        ours = sum(map(_seconds, self._servers))
+        return ours, _seconds(self._postgres) + sum(map(_seconds, workers))
 
 
 class Stopwatch:

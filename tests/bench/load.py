@@ -11,7 +11,7 @@ import selectors
 import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import repeat
+from itertools import cycle, repeat
 
 from tests.bench.cpu import Stopwatch
 from tests.bench.rows import Timed
@@ -52,11 +52,11 @@ def rate(port: int, requests: Sequence[bytes], turns: int, *, expect: bytes = b"
     return drive(port, [repeat(one, turns) for one in requests], len(requests) * turns, expect=expect)
 
 
-def drive(port: int, streams: Sequence[Stream], units: int, *, expect: bytes = b"") -> Timed:
+def drive(port: int | Sequence[int], streams: Sequence[Stream], units: int, *, expect: bytes = b"") -> Timed:
     """Units a second, when each stream is sent one by one on a connection of its own until all are answered.
 
     Args:
-        port: of a server on this machine.
+        port: of a server on this machine; of several, the connections are dealt out to them in turn.
         streams: the requests of each connection; iterators are asked for the next one when it is due.
         units: what all of them come to.
         expect: what every answer has to contain.
@@ -64,7 +64,8 @@ def drive(port: int, streams: Sequence[Stream], units: int, *, expect: bytes = b
     Raises:
         RuntimeError: an answer is not 200 or not what is expected: a benchmark of refusals says nothing.
     """
-    lanes = [_Lane(port, iter(stream), expect) for stream in streams]
+    ports = cycle((port,) if isinstance(port, int) else port)
+    lanes = [_Lane(to, iter(stream), expect) for to, stream in zip(ports, streams, strict=False)]
     with selectors.DefaultSelector() as selector:
         watch = Stopwatch()
         for lane in lanes:

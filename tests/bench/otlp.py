@@ -1,14 +1,15 @@
 """Durable OTLP spans: against what others reach, and against a plain server in the same run.
 
 The figures of the others are constants: they were measured once on a machine of two cores with PostgreSQL,
-20 spans a trace, with as many traces a request as here. The plain server is measured beside: it decodes the
-same requests and stores one JSON row a span.
+20 spans a trace, with as many traces a request as here, as they install themselves; MLflow then runs several
+server processes. So ours is measured with one process and with two, as ``trails serve --workers 2``. The
+plain server, one process, is measured beside: it decodes the same requests and stores one JSON row a span.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tests.bench import load, spans
 from tests.bench.cpu import Meter
@@ -34,7 +35,11 @@ def rows(database: Database, form: Form) -> Iterator[Row]:
     floor_env = {"TRAILS_BENCH_FLOOR_URL": database.admin_url}
     with service(database) as ours, served("tests.bench.otlp_floor:app", floor_env, "/") as floor:
         for traces in MLFLOW:
-            yield from _rows(*_measured(database, ours, floor, traces, form), traces)
+            yield from _rows(*_measured(database, [ours], floor, traces, form), traces)
+        with service(database) as second:
+            for traces, theirs in MLFLOW.items():
+                side, _ = _measured(database, [ours, second], floor, traces, form)
+                yield _against_mlflow(f"OTLP by {traces}, 2 processes", side, theirs)
 
 
 def _rows(ours: Side, floor: Side, traces: int) -> Iterator[Row]:
@@ -43,25 +48,31 @@ def _rows(ours: Side, floor: Side, traces: int) -> Iterator[Row]:
         yield Row(
             KEY, f"{name}, Phoenix", "spans/s", ours, constant(PHOENIX), "constant: Phoenix", bound=10, aim=20
         )
-    others = constant(MLFLOW[traces])
-    yield Row(KEY, f"{name}, MLflow", "spans/s", ours, others, "constant: MLflow", bound=10, aim=20)
+    yield _against_mlflow(f"{name}, MLflow", ours, MLFLOW[traces])
     yield Row(KEY, f"{name}, plain server", "spans/s", ours, floor, "one plain row a span, same server")
 
 
-def _measured(database: Database, ours: int, floor: int, traces: int, form: Form) -> tuple[Side, Side]:
+def _against_mlflow(name: str, ours: Side, theirs: int) -> Row:
+    return Row(KEY, name, "spans/s", ours, constant(theirs), "constant: MLflow", bound=10, aim=20)
+
+
+def _measured(
+    database: Database, ours: Sequence[int], floor: int, traces: int, form: Form
+) -> tuple[Side, Side]:
     work = _Work(traces, form)
 
-    def measure(port: int) -> Timed:
-        return load.drive(port, work.requests, work.units)
+    def measure(*ports: int) -> Timed:
+        return load.drive(ports, work.requests, work.units)
 
     work.renew()
-    measure(ours), measure(floor)  # warm both up
+    measure(*ours), measure(floor)  # warm both up
+    processes = [PROCESSES[port] for port in ours]
     return interleaved(
-        lambda: measure(ours),
+        lambda: measure(*ours),
         lambda: measure(floor),
         form.pick(*ROUNDS),
         units=work.units,
-        meters=(Meter(PROCESSES[ours], database.admin_url), Meter(PROCESSES[floor], database.admin_url)),
+        meters=(Meter(processes, database.admin_url), Meter(PROCESSES[floor], database.admin_url)),
         before_pair=work.renew,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -126,3 +127,26 @@ async def test_a_domain_error_passes_unchanged(pool: Pool) -> None:
     with pytest.raises(BadRequestError, match="mine"):
         async with tenant_transaction(pool):
             raise BadRequestError("mine")
+
+
+async def test_whoever_is_cancelled_at_any_step_of_a_transaction_leaves_none_open(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also while BEGIN is under way, when the driver does not know yet that there is a transaction."""
+    pool = await create_pool(database.app_url, min_size=1, max_size=1)
+    tenant = uuid4()
+
+    async def work() -> None:
+        async with tenant_transaction(pool, tenant) as connection:
+            await connection.fetchval("SELECT 1")
+
+    for turns in range(24):
+        task = asyncio.create_task(work())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    async with tenant_transaction(pool, tenant) as connection:
+        assert await connection.fetchval("SELECT 1") == 1
+    await pool.close()
+    assert [record.message for record in caplog.records if "transaction" in record.message] == []
