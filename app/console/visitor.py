@@ -183,10 +183,11 @@ def failure(request: Call) -> TrailsError:
 def sign_in_place(request: Call) -> str:
     """The sign-in page, which comes back to the page that was asked for."""
     scope = request.scope
-    if scope["method"] != "GET" or scope["path"] == "/":
-        return "/sign-in"
     query = scope["query_string"].decode("latin-1")
-    return "/sign-in?next=" + quote(scope["path"] + (f"?{query}" if query else ""), safe="")
+    place = scope["path"] + (f"?{query}" if query else "")
+    if scope["method"] != "GET" or place == "/":
+        return "/sign-in"
+    return "/sign-in?next=" + quote(place, safe="")
 
 
 def _cookies(values: Sequence[bytes]) -> list[bytes]:

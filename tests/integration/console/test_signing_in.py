@@ -14,7 +14,7 @@ from tests.integration.http.serving import Running
 
 def test_a_key_opens_the_page_that_was_asked_for(visit: Visit, operator: Client) -> None:
     away = visit.get("/?of=today")
-    assert (away.status, away.headers["location"]) == (303, "/sign-in")
+    assert (away.status, away.headers["location"]) == (303, "/sign-in?next=%2F%3Fof%3Dtoday")
     key = key_of(operator, "auditor")
     entered = visit.post("/sign-in", {"key": f" {key}\n", "next": "/?of=today"})
     assert (entered.status, entered.headers["location"]) == (303, "/?of=today")
