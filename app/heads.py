@@ -23,7 +23,7 @@ import msgspec
 HEAD: Final = re.compile(r"(?P<seq>0|[1-9][0-9]{0,18}):(?P<hash>[0-9a-f]{64})")
 LOG_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-_TITLE: Final = (
+TITLE: Final = (
     "# Heads that this service has seen: record:hash chain tenant/agent. trails verify --heads FILE"
 )
 
@@ -74,7 +74,7 @@ class KeptHeads(msgspec.Struct, frozen=True):
             for name, hashes in self.heads.items()
             for seq, digest in sorted(hashes.items())
         ]
-        return "\n".join([_TITLE, *lines, ""])
+        return "\n".join([TITLE, *lines, ""])
 
 
 NO_HEADS: Final = KeptHeads()

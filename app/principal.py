@@ -54,6 +54,7 @@ class Permission(enum.StrEnum):
     POST = "post"
     OBSERVE = "observe"
     READ_SESSIONS = "read_sessions"
+    EXPORT = "export"
     ISSUE_KEY = "issue_key"
     LIST_KEYS = "list_keys"
     REVOKE_KEY = "revoke_key"
@@ -74,6 +75,7 @@ READING: Final = frozenset(
         Permission.READ_PENDING,
         Permission.READ_LOG,
         Permission.READ_SESSIONS,
+        Permission.EXPORT,
         Permission.LIST_KEYS,
         Permission.READ_REDACTION,
     }

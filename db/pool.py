@@ -168,14 +168,14 @@ async def tenant_transaction(pool: Pool, *tenant_ids: UUID) -> AsyncIterator[Con
                 await connection.execute(_SQL["name_tenants"], tenant_setting(*tenant_ids))
                 yield connection
             except BaseException as error:
-                await _take_back(connection, transaction, error)
+                await take_back(connection, transaction, error)
                 raise
             await transaction.commit()
         finally:
             await give_back(pool, connection)
 
 
-async def _take_back(
+async def take_back(
     connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record],
     transaction: asyncpg.transaction.Transaction,
     error: BaseException,

@@ -265,6 +265,13 @@ METRICS: Final = """\
 trails_requests_total{method="POST",route="/v1/agents/{agent_id}/actions",status="2xx"} 3502.0
 """
 OK: Final[dict[str, Any]] = {"ok": True}
+EXPORT: Final = """\
+{"export":{"complete_chains":true,"filter":{"agents":["mailer"],"since":null,"until":null,"view":null}}}
+{"actor":"operator","kind":"genesis","payload":{},"prev_hash":"00","seq":0,"hash":"9f2c","signature":"41d0"}
+{"chain":{"agent_id":"mailer","first_seq":0,"head_hash":"9f2c","last_seq":0,"records":1}}
+{"form":"lineage-export-v1","public_key":"03a1","trailer":{"complete":true,"rows":1},"hash":"5b1e","signature":"77c2"}
+"""
+EXPORT_CSV: Final = "agent_id,seq,kind,export_trailer\r\nmailer,0,genesis,\r\n"
 
 
 def lines(*documents: dict[str, Any]) -> str:

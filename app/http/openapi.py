@@ -268,6 +268,8 @@ def _complete(operation: dict[str, Any], told: tuple[Operation, bool]) -> None:
     success = _content(described.media_type, _schema(described.answer), {"answer": described.example})
     for variant in described.variants:
         _add(success, variant, variant.answer, variant.example)
+    for form in described.forms:
+        success |= _content(form.media_type, _schema(str), {"answer": form.example})
     operation["responses"] = {"200": _done(described, success), **_problems(described)}
 
 

@@ -65,6 +65,13 @@ class Variant(msgspec.Struct, frozen=True):
     example: Any
 
 
+class Form(msgspec.Struct, frozen=True):
+    """Another media type that an answer may have: no JSON, but text or bytes."""
+
+    media_type: str
+    example: str
+
+
 class Operation(msgspec.Struct, frozen=True):
     """Body and answer as documentation structs with an example each, query fields, errors."""
 
@@ -77,6 +84,7 @@ class Operation(msgspec.Struct, frozen=True):
     variants: tuple[Variant, ...] = ()
     otlp: bool = False
     media_type: str = JSON
+    forms: tuple[Form, ...] = ()
 
 
 def describe(
@@ -90,6 +98,7 @@ def describe(
     variants: tuple[Variant, ...] = (),
     otlp: bool = False,
     media_type: str = JSON,
+    forms: tuple[Form, ...] = (),
 ) -> dict[str, Any]:
     """The ``opt`` of a route: ``@post(path, status_code=200, opt=describe(…))``.
 
@@ -102,6 +111,7 @@ def describe(
         errors: what the route may raise beyond what follows from the rest.
         variants: other forms of the body and what they are answered with.
         media_type: the answer's.
+        forms: other media types that the answer may have.
         otlp: errors are told as OTLP wants it, and spans themselves say what came before, not a key.
     """
     known: list[type[TrailsError]] = [*_ANY, *errors]
@@ -109,6 +119,8 @@ def describe(
     known += _WITH_TOKEN if permission else ()
     struct, body_example = body or (None, None)
     unique = tuple(dict.fromkeys(known))
-    operation = Operation(answer, example, struct, body_example, query, unique, variants, otlp, media_type)
+    operation = Operation(
+        answer, example, struct, body_example, query, unique, variants, otlp, media_type, forms
+    )
     access = {PERMISSION: permission} if permission else {PUBLIC: True}
     return {**access, OPERATION: operation}

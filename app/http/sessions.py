@@ -11,13 +11,12 @@ from app.http import documents, examples
 from app.http.access import check_agent_id, granted
 from app.http.exchange import Call, services_of
 from app.http.operation import AGENT_ID, TEXT, Field, describe
-from app.http.query import page_of
+from app.http.query import instant_of, known_fields, page_of
 from app.http.responses import Answer, answer
-from app.http.target import Query, one_field, parse_query
+from app.http.target import Query, one_field
 from app.ledger.sessions import MAX_NODES, NodeCursor, SessionQuery, read_beginning
 from app.principal import Permission
 from app.trace.fragment import MAX_NAME_CHARS
-from app.trace.instant import parse_day_or_instant
 from app.trace.node import read_uuid
 from db.sessions import Wanted
 
@@ -68,13 +67,13 @@ async def list_sessions(request: Call) -> Answer:
     records: it may be short, or empty, and still have a next; the list ends where next is null.
     """
     grant = granted(request)
-    fields = _fields(request, _FIELDS)
+    fields = known_fields(request, _FIELDS)
     page = page_of(request, default=SESSION_LIMIT, most=MAX_SESSION_LIMIT)
     query = SessionQuery(
         limit=page.limit,
         wanted=_wanted(fields),
-        since_us=_instant(fields, "since"),
-        until_us=_instant(fields, "until"),
+        since_us=instant_of(fields, "since"),
+        until_us=instant_of(fields, "until"),
         after=None if page.after is None else read_beginning(page.after),
     )
     return answer(await services_of(request).ledger.sessions(grant, query))
@@ -105,7 +104,7 @@ async def read_session(request: Call) -> Answer:
     was posted under the same id. Records that do not verify are listed, and their nodes left out.
     """
     grant = granted(request)
-    _fields(request, _PAGE_FIELDS)
+    known_fields(request, _PAGE_FIELDS)
     session_id = read_uuid(request.path_params["session_id"])
     if session_id is None:
         raise BadRequestError("session_id: must be a UUID such as 123e4567-e89b-12d3-a456-426614174000")
@@ -117,15 +116,6 @@ async def read_session(request: Call) -> Answer:
         limit=page.limit or (MAX_NODES if page.after is not None else None),
     )
     return Answer(text.encode())
-
-
-def _fields(request: Call, known: frozenset[str]) -> Query:
-    """The query's fields; one that means nothing is refused, since an auditor would trust the answer."""
-    fields = parse_query(request.scope["query_string"])
-    for name, _ in fields:
-        if name not in known:
-            raise BadRequestError(f"{name}: is no field of this query; there are {', '.join(sorted(known))}")
-    return fields
 
 
 def _wanted(fields: Query) -> Wanted:
@@ -142,17 +132,3 @@ def _text(fields: Query, name: str) -> str | None:
     if value is not None and not 0 < len(value) <= MAX_NAME_CHARS:
         raise BadRequestError(f"{name}: must have 1 to {MAX_NAME_CHARS} characters")
     return value
-
-
-def _instant(fields: Query, name: str) -> int | None:
-    value = one_field(fields, name)
-    if value is None:
-        return None
-    try:
-        return parse_day_or_instant(value)
-    except ValueError:
-        plus = "; write its + as %2B" if " " in value else ""
-        raise BadRequestError(
-            f"{name}: must be a day such as 2026-11-30 (its start in UTC) or a time with its zone such as "
-            f"2026-11-30T08:27:35Z{plus}"
-        ) from None

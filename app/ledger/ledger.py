@@ -37,6 +37,7 @@ from app.ledger.act import Actor
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
+from app.ledger.export.exporter import Exporter
 from app.ledger.keys.key_ring import KeyRing
 from app.ledger.keys.keystore import Keystore
 from app.ledger.meter import Load, Meter
@@ -71,6 +72,8 @@ if TYPE_CHECKING:
     from app.guard.policy import Policy
     from app.guard.state import Action, GuardState
     from app.ledger.clock import Clock
+    from app.ledger.export.exporter import Exported
+    from app.ledger.export.wanted import Wanted
     from app.ledger.idempotency import Keyed, Stamp
     from app.ledger.post import Entry, Receipt
     from app.ledger.sessions import NodeCursor, SessionQuery
@@ -141,6 +144,7 @@ class Ledger:
             mint=mint,
             on_revoked=self._key_ring.forget,
         )
+        self._exporter = Exporter(pool, self._keystore, self.administration)
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore, self._origins)
         self._poster = Poster(
@@ -173,6 +177,7 @@ class Ledger:
     async def close(self) -> None:
         """Waits until every accepted append is settled. The pool stays open; it is the caller's."""
         await self._poster.close()
+        await self._exporter.close()
         await self.administration.close()
         await self._key_ring.close()
         await self._committer.close()
@@ -664,6 +669,10 @@ class Ledger:
         except TrailsError as error:
             _log.warning("a verification of %s is not on record: %s", chain.id.agent_id, error.message)
         return verdict
+
+    def export(self, grant: Grant, wanted: Wanted) -> AbstractAsyncContextManager[Exported]:
+        """Records or a view of the tenant as one file, in one snapshot, on record; see ``Exporter``."""
+        return self._exporter.exporting(grant, wanted)
 
     async def probe(self) -> None:
         """Exercises the whole append path on a chain that is rolled back again.

@@ -51,6 +51,17 @@ async def sealed(
     return tuple(records)
 
 
+async def signature(message: bytes, key: SigningKey | SourceSigner) -> bytes:
+    """The 64 bytes of a key's signature over a message that is no record's hash.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    if isinstance(key, SigningKey) or not key.remote:
+        return key.sign(message)
+    return await _signing(key, partial(key.sign, message))
+
+
 async def from_source(uri: str) -> NewSigningKey:
     """The key that a source holds, which was seen to sign with it.
 
