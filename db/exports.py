@@ -109,8 +109,8 @@ async def snapshot(pool: Pool, tenant_id: UUID) -> AsyncIterator[Connection]:
         connection = await pool.acquire(timeout=ACQUIRE_SECONDS)
         try:
             transaction = connection.transaction(isolation="repeatable_read", readonly=True)
-            await transaction.start()
             try:
+                await transaction.start()
                 await connection.execute(_SESSION["name_tenants"], tenant_setting(tenant_id))
                 await last_long(connection)
                 yield connection
