@@ -85,6 +85,33 @@ async def at_rate(
     return measured
 
 
+async def at_most(
+    lanes: Sequence[Act], rate: float, seconds: float, into: list[Latency] | None = None
+) -> list[Latency]:
+    """Does the acts of the lanes in turn, at most ``rate`` a second in all, until so many seconds are over.
+
+    Who is late waits for nobody and makes up for nothing: a latency begins when its act does. For acts that
+    take longer the more there is, such as questions over a growing table, whose rate nobody can promise.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    measured = [] if into is None else into
+    pause = len(lanes) / rate
+
+    async def lane(number: int, act: Act) -> None:
+        at = number / rate
+        while at < seconds:
+            await asyncio.sleep(began + at - loop.time())
+            if await act():
+                measured.append(Latency(at, loop.time() - began - at))
+            at = max(at + pause, loop.time() - began)
+
+    async with asyncio.TaskGroup() as group:
+        for number, act in enumerate(lanes):
+            group.create_task(lane(number, act))
+    return measured
+
+
 def percentile(values: Sequence[float], part: float) -> float:
     """The smallest value that so large a part (0 to 1) of all does not exceed; 0 of none."""
     if not values:

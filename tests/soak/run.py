@@ -14,7 +14,7 @@ import asyncpg
 from tests.bench import cpu, machine
 from tests.bench.logins import administrator, sql_login
 from tests.bench.stage import MASTER_KEY, OPERATOR_TOKEN
-from tests.bench.steady import at_rate, percentile
+from tests.bench.steady import at_most, at_rate, percentile
 from tests.soak import traffic, verdicts
 from tests.soak.record import Record
 from tests.soak.report import Kind, Report, Sample, Verdict
@@ -88,7 +88,8 @@ class _Run:
         sampling = asyncio.create_task(self._sampled(min(SAMPLE_SECONDS, seconds / 10)))
         async with asyncio.TaskGroup() as group:
             for kind, acts in lanes.items():
-                group.create_task(at_rate(acts, RATES[kind], seconds, self.traffic.measured[kind]))
+                load = at_most if kind in verdicts.GROWING else at_rate
+                group.create_task(load(acts, RATES[kind], seconds, self.traffic.measured[kind]))
         sampling.cancel()
         await asyncio.gather(sampling, return_exceptions=True)
         self.traffic.close()
