@@ -25,6 +25,8 @@ CREATE ROLE trails_admin LOGIN CREATEROLE NOSUPERUSER NOCREATEDB NOREPLICATION N
 SET ROLE trails_admin;
 CREATE ROLE trails_app LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS
     PASSWORD :'app_password';
+-- Administrators' commands (trails verify, key, tenant, sql-login) act as the service's role.
+GRANT trails_app TO trails_admin;
 RESET ROLE;
 
 CREATE DATABASE trails OWNER trails_admin TEMPLATE template0 ENCODING 'UTF8';

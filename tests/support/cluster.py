@@ -77,6 +77,10 @@ class Cluster:
             self._embedded.revive()
         return self._embedded.running
 
+    def tool(self, name: str) -> str:
+        """The path of a program that came with the server."""
+        return str(self._embedded._tool(name))
+
     def execute(self, *statements: str) -> list[tuple[object, ...]]:
         """Carries out statements as administrator; the rows of the last one."""
         rows: list[tuple[object, ...]] = []
@@ -89,7 +93,12 @@ class Cluster:
 
 @contextmanager
 def running_cluster(
-    *, settings: Mapping[str, str] = MappingProxyType({}), at: Path | None = None, fsync: bool = False
+    *,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    at: Path | None = None,
+    fsync: bool = False,
+    binaries: Path | None = None,
+    bare: bool = False,
 ) -> Iterator[Cluster]:
     """A server of its own with an empty ledger; stopped and removed at the end.
 
@@ -97,6 +106,8 @@ def running_cluster(
         settings: further server settings.
         at: an existing folder for the data, such as a small file system's; default: a new one.
         fsync: whether what was written survives a power cut; killed processes lose nothing either way.
+        binaries: other ones than those to be tested, for what these were built without.
+        bare: as initdb made it, without roles and database of the product.
     """
     with owned_folder() as folder:
         if at is not None:
@@ -106,11 +117,15 @@ def running_cluster(
         # In its own folder, so that a crash leaves nothing in the system's memory.
         own = {"dynamic_shared_memory_type": "mmap"}
         quick = {} if fsync else {"fsync": "off", "trails.disposable": "on"}
-        server = EmbeddedPostgres(folder, binaries=chosen_binaries(), settings={**own, **quick, **settings})
+        server = EmbeddedPostgres(
+            folder, binaries=binaries or chosen_binaries(), settings={**own, **quick, **settings}
+        )
         try:
             server.start()
-            migrate.bootstrap(server.url, app_password=APP_PASSWORD)
-            yield Cluster(server)
+            cluster = Cluster(server)
+            if not bare:
+                migrate.bootstrap(server.url, app_password=APP_PASSWORD)
+            yield cluster
         finally:
             if (pid := postmaster(server.cluster)) is not None:
                 with suppress(ProcessLookupError):

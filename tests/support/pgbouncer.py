@@ -72,12 +72,17 @@ def program() -> str:
 
 
 @contextmanager
-def running_pooler(database: Database, *, mode: str = "transaction", size: int = 2) -> Iterator[Pooler]:
-    """A pgbouncer in front of ``database``, with at most ``size`` connections to it for each login."""
+def running_pooler(
+    database: Database, *, mode: str = "transaction", size: int = 2, told: str | None = None
+) -> Iterator[Pooler]:
+    """A pgbouncer in front of ``database``, with at most ``size`` connections to it for each login.
+
+    It is set up by the lines ``told``; default: the README's.
+    """
     binary = program()
     with tempfile.TemporaryDirectory(prefix="trails-pooler-") as name:
         folder = Path(name)
-        listen = _write(folder, database, mode, size)
+        listen = _write(folder, database, mode, size, told)
         # As root it refuses to run.
         user = "nobody" if os.geteuid() == 0 else None
         if user is not None:
@@ -104,7 +109,7 @@ def running_pooler(database: Database, *, mode: str = "transaction", size: int =
                 process.wait()
 
 
-def _write(folder: Path, database: Database, mode: str, size: int) -> int:
+def _write(folder: Path, database: Database, mode: str, size: int, told: str | None) -> int:
     admin = make_url(database.admin_url)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -118,7 +123,8 @@ def _write(folder: Path, database: Database, mode: str, size: int) -> int:
                 "pool_mode = transaction": f"pool_mode = {mode}",
                 "default_pool_size = 20": f"default_pool_size = {size}",
                 "/etc/pgbouncer/userlist.txt": f"{folder}/userlist.txt",
-            }
+            },
+            told,
         )
         + _PLACE.format(listen=listen, admin=_ADMIN)
     )
@@ -133,9 +139,9 @@ def _write(folder: Path, database: Database, mode: str, size: int) -> int:
     return listen
 
 
-def _as_told(ours: Mapping[str, str]) -> str:
-    """The README's lines with what differs here."""
-    [lines] = _LINES.findall(_README.read_text("utf-8"))
+def _as_told(ours: Mapping[str, str], told: str | None) -> str:
+    """The README's lines (or those that are given) with what differs here."""
+    [lines] = _LINES.findall(_README.read_text("utf-8")) if told is None else [told]
     for theirs, mine in ours.items():
         assert lines.count(theirs) == 1, theirs
         lines = lines.replace(theirs, mine)
