@@ -32,6 +32,8 @@ FILE_ONLY: Final = (
     "complete up to its own last record; only a head kept elsewhere (--checkpoint, --heads) "
     "proves that no tail was cut"
 )
+_SEALED: Final = "complete as of "
+SEALED: Final = _SEALED + "{sealed}; only a head kept elsewhere (--checkpoint, --heads) tells more"
 
 SOUND: Final = frozenset({Verdict.VERIFIED, Verdict.RESUMED, Verdict.SELF_DECLARED})
 
@@ -81,6 +83,8 @@ class Outcome(msgspec.Struct, frozen=True):
     report: Report | None = None
     note: str = ""
     mark: MarkWord | None = None
+    sealed: str | None = None
+    """What vouches for the end of the chain beside its records: the signed statement of an export."""
 
     @property
     def name(self) -> str:
@@ -100,6 +104,8 @@ class Outcome(msgspec.Struct, frozen=True):
             return None
         if self.report.anchored_to is not None:
             return ANCHORED.format(seq=self.report.anchored_to)
+        if self.sealed is not None:
+            return SEALED.format(sealed=self.sealed)
         return DATABASE_ONLY if self.source == "database" else FILE_ONLY
 
     def to_json(self) -> JsonObject:
@@ -162,6 +168,7 @@ class Run(msgspec.Struct, frozen=True):
         if self.verdict not in SOUND or None in statements:
             return None
         weak = [text for text in statements if text in {DATABASE_ONLY, FILE_ONLY}]
+        weak += [text for text in statements if text is not None and text.startswith(_SEALED)]
         return (
             weak[0] if weak else statements[0] if len(statements) == 1 else "complete up to the heads given"
         )

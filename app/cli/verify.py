@@ -16,10 +16,11 @@ from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor, Heads, parse_checkpoint, read_heads
 from app.cli.exits import complain, missing_package
+from app.cli.exported import FileOptions, Progress, sizes
 from app.cli.marks import marks_of, trust_of, written
 from app.cli.missing import missing_chains
 from app.cli.outcome import SOUND, Finding, Run, console_for, reason_of
-from app.cli.verify_files import FileMarks, FileOptions, Progress, sizes, verify_files
+from app.cli.verify_files import FileMarks, verify_files
 from app.errors import KeyMaterialError
 
 _HELP: Final = """Verify exported files, or (without FILE) the whole database.

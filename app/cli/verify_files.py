@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 from typing import BinaryIO, Final
 
 import msgspec
@@ -18,15 +16,24 @@ from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verdict import Verdict, worst
 from app.chain.verify import ChainAudit, missing_record
-from app.cli import verify_chunks
 from app.cli.anchors import Anchor, checkpoints, contradiction
+from app.cli.exported import (
+    STDIN,
+    FileOptions,
+    Progress,
+    Said,
+    lines_of,
+    opened,
+    record_text,
+    said_in,
+    sizes,
+)
 from app.cli.marks import Mark, Marked, MarkWriter
 from app.cli.outcome import MarkWord, Outcome, reason_of
 from app.cli.verify_chunks import Lines, ProvenLines
+from app.cli.verify_whole import verify_whole
 from app.errors import FormatError
 from app.workers import worker_pool
-
-STDIN: Final = "-"
 
 FORMAT: Final = DOMAIN.decode().strip()
 """The one format that this version verifies."""
@@ -45,17 +52,6 @@ _MAX_AHEAD_BYTES: Final = 8 * 1024 * 1024
 _FAMILY: Final = "lineage-audit-"
 _GZIP: Final = b"\x1f\x8b"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes read since the last call."""
-
-
-class FileOptions(msgspec.Struct, frozen=True):
-    """What the command line says about files."""
-
-    pinned: dict[str, PublicKey]
-    anchors: Sequence[Anchor]
-    agent_id: str | None = None
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -87,8 +83,10 @@ def verify_file(
     *,
     shared: Shared | None = None,
     marks: FileMarks = NO_MARKS,
-) -> Outcome:
+) -> list[Outcome]:
     """Verifies one exported file; ``-`` is standard input. What cannot be read is an outcome too.
+
+    A file of export lines is one chain; what says of itself what it holds may hold many (``verify_whole``).
 
     Args:
         name: the file's.
@@ -99,11 +97,14 @@ def verify_file(
     """
     reading = _Reading(name, options, marks)
     try:
-        with _opened(name) as file:
+        with opened(name) as file:
+            whole = verify_whole(name, file, options, progress)
+            if whole is not None:
+                return whole
             _read(file, reading, progress, shared)
-        return reading.outcome()
+        return [reading.outcome()]
     except Exception as error:  # noqa: BLE001  a defect must neither look like a verdict nor hide one
-        return reading.interrupted(reason_of(error))
+        return [reading.interrupted(reason_of(error))]
 
 
 def verify_files(
@@ -117,13 +118,12 @@ def verify_files(
     """Verifies files: long ones by several processes each, short ones one after the other."""
     with ExitStack() as stack:
         shared: Shared | None = None
-        outcomes = []
+        outcomes: list[Outcome] = []
         for name in names:
             is_long = jobs > 1 and (sizes([name]) or 0) >= LONG_BYTES
             if is_long and shared is None:
                 shared = Shared(stack.enter_context(worker_pool(jobs)), jobs)
-            outcome = verify_file(name, options, progress, shared=shared if is_long else None, marks=marks)
-            outcomes.append(outcome)
+            outcomes += verify_file(name, options, progress, shared=shared if is_long else None, marks=marks)
         return outcomes
 
 
@@ -177,7 +177,7 @@ class _Reading:
         self._ahead_bytes = 0
         self._newer: str | None = None
         self._first = b""
-        self._said = _Said()
+        self._said = Said()
         self._anchors: list[Anchor] = []
         self._reader: ExportReader | None = None
 
@@ -191,7 +191,7 @@ class _Reading:
             self._reader.take(line)
             return
         self._first = self._first or line
-        text = _text(line)
+        text = record_text(line)
         newer = _newer_format(line if text is None else text.encode())
         self._newer = self._newer or newer
         if newer is None or text is not None:
@@ -331,7 +331,7 @@ class _Reading:
 
     def _begin(self, text: str | None) -> ExportReader:
         """Enough was seen to know against which key and heads the file is held."""
-        self._said = said = _said(text)
+        self._said = said = said_in(text)
         self._anchors = [
             anchor
             for anchor in self._options.anchors
@@ -382,24 +382,6 @@ def _newer_format(document: bytes) -> str | None:
     return named if named.startswith(_FAMILY) and named != FORMAT else None
 
 
-class _Said(msgspec.Struct):
-    """Whose chain the first record says this is; not verified yet, and proven with the rest."""
-
-    log_id: str | None = None
-    log_uuid: str | None = None
-
-
-class _Genesis(msgspec.Struct):
-    payload: _Said
-
-
-def _said(text: str | None) -> _Said:
-    try:
-        return msgspec.json.decode(text or "", type=_Genesis).payload
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return _Said()
-
-
 def _signed(line: bytes) -> SignedRecord:
     try:
         return split_line(line.removesuffix(b"\n").decode("utf-8"))
@@ -407,32 +389,5 @@ def _signed(line: bytes) -> SignedRecord:
         return SignedRecord("", "", "")
 
 
-def _text(line: bytes) -> str | None:
-    try:
-        return split_line(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n").decode("utf-8")).text
-    except (FormatError, UnicodeDecodeError):
-        return None
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
-    if name == STDIN:
-        yield sys.stdin.buffer
-        return
-    with Path(name).open("rb") as file:
-        yield file
-
-
 def _lines(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
-    """The lines with their line feeds; one that never ends is cut into lines that cannot verify."""
-    while line := file.readline(verify_chunks.MAX_LINE_BYTES):
-        progress(len(line))
-        yield line if len(line) < verify_chunks.MAX_LINE_BYTES or line.endswith(b"\n") else line + b"\n"
-
-
-def sizes(names: Iterable[str]) -> int | None:
-    """Bytes of all files, for a progress bar; None when that is not known."""
-    try:
-        return sum(Path(name).stat().st_size for name in names if name != STDIN)
-    except (OSError, ValueError):
-        return None
+    return lines_of(file, progress)

@@ -18,7 +18,7 @@ from app.chain.keys import SigningKey
 from app.chain.link import seal_all
 from app.chain.record import Draft, export_line, split_line
 from app.chain.verify import verify_chain
-from app.cli.verify_files import Progress
+from app.cli.exported import Progress
 from tests.support import cli
 from tests.support.cli import Result, faults, run_trails
 from tests.support.jobs import shared_files

@@ -1,0 +1,94 @@
+"""What all that verifies files shares: options, opening and reading them, and what a record's line says."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from app.chain.keys import PublicKey
+from app.chain.record import split_line
+from app.cli import verify_chunks
+from app.cli.anchors import Anchor
+from app.errors import FormatError
+
+STDIN: Final = "-"
+
+_BEGINNING_BYTES: Final = 4_096
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes read since the last call."""
+
+
+class FileOptions(msgspec.Struct, frozen=True):
+    """What the command line says about files."""
+
+    pinned: dict[str, PublicKey]
+    anchors: Sequence[Anchor]
+    agent_id: str | None = None
+
+
+class Said(msgspec.Struct):
+    """Whose chain the first record says this is; not verified yet, and proven with the rest."""
+
+    log_id: str | None = None
+    log_uuid: str | None = None
+
+
+class _Genesis(msgspec.Struct):
+    payload: Said
+
+
+def said_in(text: str | None) -> Said:
+    """What a first record's text says of its chain; nothing of any other text."""
+    try:
+        return msgspec.json.decode(text or "", type=_Genesis).payload
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return Said()
+
+
+def record_text(line: bytes) -> str | None:
+    """The signed text of a line that ends like a record; None of any other."""
+    try:
+        return split_line(line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n").decode("utf-8")).text
+    except (FormatError, UnicodeDecodeError):
+        return None
+
+
+@contextmanager
+def opened(name: str) -> Iterator[BinaryIO]:
+    """The file of this name, or standard input."""
+    if name == STDIN:
+        yield sys.stdin.buffer
+        return
+    with Path(name).open("rb") as file:
+        yield file
+
+
+def lines_of(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
+    """The lines with their line feeds; one that never ends is cut into lines that cannot verify."""
+    while line := file.readline(verify_chunks.MAX_LINE_BYTES):
+        progress(len(line))
+        yield line if len(line) < verify_chunks.MAX_LINE_BYTES or line.endswith(b"\n") else line + b"\n"
+
+
+def sizes(names: Iterable[str]) -> int | None:
+    """Bytes of all files, for a progress bar; None when that is not known."""
+    try:
+        return sum(Path(name).stat().st_size for name in names if name != STDIN)
+    except (OSError, ValueError):
+        return None
+
+
+def beginning(file: BinaryIO) -> bytes:
+    """The first bytes of what is about to be read, which are read again afterwards."""
+    if isinstance(file, io.BufferedReader):
+        return file.peek(_BEGINNING_BYTES)[:_BEGINNING_BYTES]
+    start = file.read(_BEGINNING_BYTES)
+    file.seek(-len(start), io.SEEK_CUR)
+    return start

@@ -1,0 +1,222 @@
+"""Verifying a bundle: its manifest, every member against it, and every chain in it. Needs no network.
+
+Cut or with a member gone it is incomplete; with a member changed, added or moved, or a manifest that does not
+verify, it is tampered with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import tempfile
+import zipfile
+import zlib
+from typing import IO, BinaryIO, Final, cast
+
+import msgspec
+
+from app.chain.keys import PublicKey
+from app.chain.statement import Statement, read_statement
+from app.chain.verdict import Verdict
+from app.cli.exported import FileOptions, Progress, lines_of
+from app.cli.outcome import Outcome, reason_of
+from app.cli.verify_chain import ChainOfFile, SaidChain, said_chain
+from app.errors import ChainError
+
+ZIP: Final = b"PK\x03\x04"
+"""How a ZIP file begins."""
+
+MANIFEST: Final = "manifest.json"
+"""The last member, which names all others."""
+
+_END_OF_DIRECTORY: Final = b"PK\x05\x06"
+_END_BYTES: Final = 22
+_MAX_MANIFEST: Final = 256 * 1024 * 1024
+_KEPT_IN_MEMORY: Final = 16 * 1024 * 1024
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
+"""What unpacking a member that was changed ends in."""
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """A member as the manifest tells of it; ``log_uuid`` is there when it holds a chain."""
+
+    name: str
+    bytes: int
+    sha256: str
+    agent_id: str | None = None
+    log_uuid: str | None = None
+    records: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+    head_hash: str | None = None
+
+    @property
+    def chain(self) -> SaidChain | None:
+        """What it says of a chain."""
+        return None if self.log_uuid is None else said_chain(msgspec.structs.asdict(self))
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    members: list[_Member]
+
+
+def verify_bundle(name: str, file: BinaryIO, options: FileOptions, progress: Progress) -> list[Outcome]:
+    """All outcomes: of each chain, and of the bundle where that is not as it was exported."""
+    bundle = _Bundle(name, options, progress)
+    try:
+        with _seekable(file) as found:
+            bundle.read(found)
+    except Exception as error:  # noqa: BLE001  what could not be read must not hide what was found
+        bundle.trouble(Verdict.UNCHECKED, reason_of(error))
+    return bundle.outcomes()
+
+
+def _seekable(file: BinaryIO) -> IO[bytes]:
+    """The file, or a copy of what a pipe gives: the directory of a ZIP file stands at its end."""
+    if file.seekable():
+        return cast("IO[bytes]", _Kept(file))
+    copy = tempfile.SpooledTemporaryFile(max_size=_KEPT_IN_MEMORY)  # noqa: SIM115  the caller closes it
+    shutil.copyfileobj(file, copy)
+    copy.seek(0)
+    return cast("IO[bytes]", copy)
+
+
+class _Kept:
+    """Somebody else's open file, which is left open."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __enter__(self) -> BinaryIO:
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _Bundle:
+    """Reads one bundle."""
+
+    def __init__(self, name: str, options: FileOptions, progress: Progress) -> None:
+        self._name = name
+        self._options = options
+        self._progress = progress
+        self._chains: list[Outcome] = []
+        self._troubles: list[tuple[Verdict, str]] = []
+        self._keys: set[str] = set()
+
+    def read(self, file: IO[bytes]) -> None:
+        """Verifies all that is in it."""
+        try:
+            archive = zipfile.ZipFile(file)
+        except _BROKEN:
+            has_end = _has_end(file)
+            self.trouble(
+                Verdict.TAMPERED if has_end else Verdict.INCOMPLETE,
+                "the directory of the ZIP file was changed"
+                if has_end
+                else "cut: the end of the file is not there",
+            )
+            return
+        with archive:
+            names = [
+                info.filename for info in sorted(archive.infolist(), key=lambda info: info.header_offset)
+            ]
+            statement = self._manifest(archive, names)
+            if statement is not None:
+                self._members(archive, names, statement)
+
+    def trouble(self, verdict: Verdict, reason: str) -> None:
+        """Something is wrong with the bundle as a whole."""
+        self._troubles.append((verdict, reason))
+
+    def outcomes(self) -> list[Outcome]:
+        """What it came to."""
+        troubles = [Outcome(self._name, verdict, note=reason) for verdict, reason in self._troubles]
+        found = [*self._chains, *troubles]
+        wanted = self._options.agent_id
+        note = "the bundle holds no record" if wanted is None else f"no record of agent {wanted}"
+        return found or [Outcome(self._name, Verdict.NOTHING, note=note)]
+
+    def _manifest(self, archive: zipfile.ZipFile, names: list[str]) -> Statement | None:
+        if MANIFEST not in names:
+            self.trouble(
+                Verdict.INCOMPLETE, f"{MANIFEST} is not there: a bundle without it was cut, or is none"
+            )
+            return None
+        try:
+            with archive.open(MANIFEST) as member:
+                text = member.read(_MAX_MANIFEST).decode("utf-8")
+            return read_statement(text.removesuffix("\n"), "manifest")
+        except (ChainError, UnicodeDecodeError, *_BROKEN) as error:
+            self.trouble(Verdict.TAMPERED, f"{MANIFEST}: {error}")
+            return None
+
+    def _members(self, archive: zipfile.ZipFile, names: list[str], statement: Statement) -> None:
+        try:
+            members = msgspec.convert(statement.says, _Manifest).members
+        except msgspec.ValidationError as error:
+            self.trouble(Verdict.TAMPERED, f"{MANIFEST}: {error}")
+            return
+        self._compare(names, [member.name for member in members])
+        for member in members:
+            if member.name in names:
+                self._verify(archive, member)
+        if not self._troubles:
+            self._look_at_signer(statement)
+
+    def _compare(self, names: list[str], told: list[str]) -> None:
+        """The members that there are with those that the manifest names, which is the last of all."""
+        there, expected = set(names), {*told, MANIFEST}
+        for name in [name for name in told if name not in there]:
+            self.trouble(Verdict.INCOMPLETE, f"{name} is not there, which the manifest names")
+        for name in sorted(there - expected):
+            self.trouble(Verdict.TAMPERED, f"{name} was added: the manifest does not name it")
+        if len(names) != len(there):
+            self.trouble(Verdict.TAMPERED, "members stand in it twice")
+        elif there == expected and names != [*told, MANIFEST]:
+            self.trouble(Verdict.TAMPERED, "its members stand in another order than the manifest says")
+
+    def _verify(self, archive: zipfile.ZipFile, member: _Member) -> None:
+        digest, size = hashlib.sha256(), 0
+        chain = None
+        if member.chain is not None:
+            chain = ChainOfFile(self._name, self._options, (), partial=False)
+        try:
+            with (
+                archive.open(member.name) as packed,
+                io.BufferedReader(cast("io.RawIOBase", packed)) as lines,
+            ):
+                for line in lines_of(cast("BinaryIO", lines), self._progress):
+                    digest.update(line)
+                    size += len(line)
+                    if chain is not None:
+                        chain.take(line)
+        except _BROKEN as error:
+            self.trouble(Verdict.TAMPERED, f"{member.name} was changed: {error}")
+            return
+        if (size, digest.hexdigest()) != (member.bytes, member.sha256):
+            self.trouble(Verdict.TAMPERED, f"{member.name} was changed: its SHA-256 is not the manifest's")
+        if chain is not None and (chain.has_lines or member.records):
+            self._keys |= chain.keys
+            outcome = chain.end(member.chain)
+            self._chains += [] if outcome is None else [outcome]
+
+    def _look_at_signer(self, statement: Statement) -> None:
+        key: PublicKey | None = statement.signed_by
+        if key is not None and key.hex not in self._keys | set(self._options.pinned):
+            self.trouble(
+                Verdict.OTHER_KEY,
+                f"{MANIFEST} is signed by key {key.hex}, which is neither pinned nor a chain's in it",
+            )
+            return
+        sealed = f"the signed bundle of {statement.says.get('taken_at')}" if key else None
+        self._chains = [msgspec.structs.replace(chain, sealed=sealed) for chain in self._chains]
+
+
+def _has_end(file: IO[bytes]) -> bool:
+    """Whether the file ends in what a ZIP file ends in."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - _END_BYTES))
+    return file.read().startswith(_END_OF_DIRECTORY)

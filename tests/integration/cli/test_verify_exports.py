@@ -1,0 +1,328 @@
+"""``trails verify`` on exports that say what they hold, whole, cut and altered (cases H26, C32, T09)."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.ledger import Ledger
+from app.ledger.export.wanted import Format, Wanted
+from app.moment import to_microseconds
+from app.principal import Permission, Principal, Role, grant
+from db.pool import create_pool
+from db.schema import DEFAULT_TENANT_ID
+from tests.integration.cli.conftest import Trail
+from tests.support.cli import Result, verify
+from tests.support.ledgers import MASTER_KEY
+
+
+def export(trail: Trail, wanted: Wanted) -> bytes:
+    """The bytes of an export by the service's ledger."""
+
+    async def run() -> bytes:
+        async with await create_pool(trail.database.app_url, max_size=4) as pool:
+            ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+            asking = grant(Principal(DEFAULT_TENANT_ID, Role.AUDITOR, "auditor"), Permission.EXPORT)
+            async with ledger.export(asking, wanted) as exported:
+                data = b"".join([piece async for piece in exported.pieces])
+            await ledger.close()
+            return data
+
+    return asyncio.run(run())
+
+
+def key_of(trail: Trail) -> str:
+    return str(trail.fetch("SELECT public_key FROM trails.signing_keys")[0][0])
+
+
+@pytest.fixture
+def check(trail: Trail, tmp_path: Path) -> Callable[..., Result]:
+    """Writes bytes into a file and verifies it with the tenant's key, as a file and from a pipe."""
+    key = key_of(trail)
+
+    def run(data: bytes, *arguments: object) -> Result:
+        path = tmp_path / "export"
+        path.write_bytes(data)
+        found = verify(path, "--public-key", key, *arguments)
+        piped = verify("-", "--public-key", key, *arguments, stdin=data)
+        assert (piped.code, piped.json["checked"]) == (found.code, found.json["checked"])
+        return found
+
+    return run
+
+
+def verdicts(result: Result) -> set[str]:
+    return {chain["verdict"] for chain in result.json["chains"]}
+
+
+def notes(result: Result) -> str:
+    return " | ".join(str(chain["note"]) for chain in result.json["chains"])
+
+
+# --- JSON lines ------------------------------------------------------------------------------------------
+
+
+def test_a_whole_export_of_many_chains_verifies(trail: Trail, check: Callable[..., Result]) -> None:
+    found = check(export(trail, Wanted()))
+    assert found.code == 0, found.out
+    assert [chain["agent_id"] for chain in found.json["chains"]] == ["_administration", "other", "scout"]
+    assert found.json["completeness"].startswith("complete as of the signed export of 2")
+    assert check(export(trail, Wanted(agents=("scout",))), "--checkpoint", trail.head()).code == 0
+
+
+def test_without_a_pinned_key_it_is_self_declared(trail: Trail, tmp_path: Path) -> None:
+    path = tmp_path / "export"
+    for form in (Format.JSONL, Format.BUNDLE):
+        path.write_bytes(export(trail, Wanted(format=form)))
+        assert verify(path).code == 6
+
+
+def test_h26_an_export_cut_at_any_line_is_incomplete(trail: Trail, check: Callable[..., Result]) -> None:
+    """Also where the last line that is there is whole, or the line of a chain's end."""
+    lines = export(trail, Wanted()).splitlines(keepends=True)
+    for count in range(1, len(lines)):
+        found = check(b"".join(lines[:count]))
+        assert found.code == 3, (count, found.out)
+    assert "broke off" in notes(found)
+
+
+def test_h26_c32_an_export_cut_within_a_line_is_incomplete(
+    trail: Trail, check: Callable[..., Result]
+) -> None:
+    data = export(trail, Wanted(agents=("other",)))
+    statement = data.rindex(b'{"form"')
+    ends = data.rindex(b'{"chain"')
+    for at in (2, 5, 200, 700, ends - 1, ends + 1, ends + 30, statement - 1, statement + 1, statement + 40):
+        assert check(data[:at]).code == 3, at
+    for at in range(statement + 50, len(data) - 2, 97):
+        assert check(data[:at]).code == 3, at
+    assert check(data[:-1]).code == 0  # its last line feed alone
+
+
+def test_an_altered_export_is_tampered(trail: Trail, check: Callable[..., Result]) -> None:
+    data = export(trail, Wanted())
+    lines = data.splitlines(keepends=True)
+    changed = {
+        "a record": data.replace(b'"tool":"search"', b'"tool":"sear\xc3\xa7h"', 1),
+        "the first line": data.replace(b'"complete_chains":true', b'"complete_chains":false', 1),
+        "a chain's count": data.replace(b'"records":15', b'"records":14', 1),
+        "the last line": data.replace(b'"trailer":{"bytes":', b'"trailer":{"bytes":1', 1),
+        "two lines swapped": b"".join([*lines[:3], lines[4], lines[3], *lines[5:]]),
+        "a line behind": data + lines[1],
+        "a byte order mark": b"\xef\xbb\xbf" + data,
+        "carriage returns": data.replace(b"\n", b"\r\n"),
+    }
+    for what, altered in changed.items():
+        assert altered != data, what
+        assert check(altered).code == 1, what
+
+
+def test_a_chain_taken_out_of_an_export_is_found(trail: Trail, check: Callable[..., Result]) -> None:
+    lines = export(trail, Wanted()).splitlines(keepends=True)
+    ends = [number for number, line in enumerate(lines) if line.startswith(b'{"chain"')]
+    without = b"".join([*lines[: ends[0] + 1], *lines[ends[1] + 1 :]])
+    assert check(without).code == 1
+
+
+def test_an_end_signed_by_somebody_else_is_told(trail: Trail, check: Callable[..., Result]) -> None:
+    from app.chain.keys import SigningKey
+    from app.chain.statement import signed_statement, statement_hash, statement_text
+    from tests.integration.http.test_exports import statement_of
+
+    data = export(trail, Wanted())
+    says = statement_of(data).says
+    other = SigningKey.from_raw(bytes(range(32)))
+    text = statement_text("trailer", says, other.public.hex)
+    forged = signed_statement(text, other.sign(bytes.fromhex(statement_hash(text))))
+    found = check(data[: data.rindex(b'{"form"')] + forged.encode() + b"\n")
+    assert found.code == 7
+    assert other.public.hex in notes(found)
+
+
+def test_t09_a_filtered_export_is_sound_and_no_complete_chain(
+    trail: Trail, check: Callable[..., Result]
+) -> None:
+    """Both ends of the range: the first moment is in it, the last one is not."""
+    times = [
+        row[0]
+        for row in trail.fetch(
+            "SELECT DISTINCT created_at FROM trails.agent_audit_trails WHERE agent_id = 'scout' ORDER BY 1"
+        )
+    ]
+    since, until = times[2], times[-1]
+    wanted = Wanted(agents=("scout",), since_us=to_microseconds(since), until_us=to_microseconds(until))
+    data = export(trail, wanted)
+    [[count]] = trail.fetch(
+        "SELECT count(*) FROM trails.agent_audit_trails"
+        " WHERE agent_id = 'scout' AND created_at >= %s AND created_at < %s",
+        since,
+        until,
+    )
+    found = check(data)
+    assert found.code == 3
+    assert found.json["checked"] == count > 0
+    assert "no complete chain" in notes(found)
+    assert b"no complete chain" in data.splitlines()[0]
+    assert b"no complete chain" in data.splitlines()[-1]
+    assert check(data.replace(b'"tool":"search"', b'"tool":"sEarch"', 1)).code == 1
+    lines = data.splitlines(keepends=True)
+    assert check(b"".join([*lines[:3], *lines[4:]])).code == 1  # one record less in the middle
+    later = to_microseconds(until) + 1
+    everything = export(trail, Wanted(agents=("scout",), since_us=to_microseconds(since), until_us=later))
+    assert check(everything).json["checked"] > count
+    assert check(export(trail, Wanted(agents=("scout",), since_us=later))).code == 4
+
+
+def test_rows_of_a_view_are_a_copy(trail: Trail, check: Callable[..., Result]) -> None:
+    for form in (Format.JSONL, Format.CSV):
+        data = export(trail, Wanted(view="actions", format=form))
+        found = check(data)
+        assert found.code == 5
+        assert "no evidence" in notes(found)
+        assert check(data[: len(data) // 2]).code == 3
+        assert check(data.replace(b"search", b"sEarch", 1)).code == 1
+
+
+# --- bundles -----------------------------------------------------------------------------------------------
+
+
+def repacked(data: bytes, change: Callable[[list[tuple[str, bytes]]], list[tuple[str, bytes]]]) -> bytes:
+    """The bundle with its members changed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, content in change(members):
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+@pytest.fixture
+def bundle(trail: Trail) -> bytes:
+    return export(trail, Wanted(format=Format.BUNDLE))
+
+
+def test_a_bundle_verifies_offline(trail: Trail, bundle: bytes, check: Callable[..., Result]) -> None:
+    found = check(bundle)
+    assert found.code == 0, found.out
+    assert (
+        found.json["checked"]
+        == 15
+        + 4
+        + len(trail.fetch("SELECT FROM trails.agent_audit_trails WHERE agent_id = '_administration'"))
+        - 1
+    )
+    assert found.json["completeness"].startswith("complete as of the signed bundle of 2")
+    assert check(repacked(bundle, lambda members: members)).code == 0
+    assert check(bundle, "--agent", "scout").json["checked"] == 15
+    assert check(bundle, "--agent", "nobody").code == 4
+
+
+def test_a_bundle_has_everything_that_verifying_takes(trail: Trail, bundle: bytes, tmp_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        archive.extractall(tmp_path)
+    assert [name for name in names if "/" not in name] == [
+        "README.txt",
+        "heads.txt",
+        "keys.json",
+        "manifest.json",
+    ]
+    files = sorted((tmp_path / "records").iterdir())
+    assert verify(*files, "--public-key", key_of(trail), "--heads", tmp_path / "heads.txt").code == 0
+
+
+def test_h26_a_bundle_that_is_cut_is_incomplete(bundle: bytes, check: Callable[..., Result]) -> None:
+    for at in [3, *range(10, len(bundle) - 1, len(bundle) // 12), len(bundle) - 1, len(bundle) - 23]:
+        assert check(bundle[:at]).code == 3, at
+
+
+Members = list[tuple[str, bytes]]
+
+
+def _without(name: str) -> Callable[[Members], Members]:
+    return lambda members: [member for member in members if not member[0].startswith(name)]
+
+
+def _changed(name: str, old: bytes, new: bytes) -> Callable[[Members], Members]:
+    def change(members: Members) -> Members:
+        assert any(old in content for found, content in members if found.startswith(name))
+        return [
+            (found, content.replace(old, new, 1) if found.startswith(name) else content)
+            for found, content in members
+        ]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (_without("records/scout"), 3),
+        (_without("keys.json"), 3),
+        (_without("heads.txt"), 3),
+        (_without("manifest.json"), 3),
+        (_changed("records/scout", b'"tool":"search"', b'"tool":"sEarch"'), 1),
+        (_changed("records/scout", b"\n", b"\r\n"), 1),
+        (_changed("keys.json", b'"key_id"', b'"kEy_id"'), 1),
+        (_changed("heads.txt", b"0", b"1"), 1),
+        (_changed("README.txt", b"trails verify", b"trails trust"), 1),
+        (_changed("manifest.json", b'"records":15', b'"records":14'), 1),
+        (lambda members: [members[1], members[0], *members[2:]], 1),
+        (lambda members: [*members[:-1], ("more.txt", b""), members[-1]], 1),
+        (lambda members: [*members, members[0]], 1),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_bundle_that_was_altered_is_found(
+    bundle: bytes, check: Callable[..., Result], change: Any, code: int
+) -> None:
+    found = check(repacked(bundle, change))
+    assert found.code == code, found.out
+
+
+def test_a_flipped_bit_anywhere_in_a_bundle_is_found(bundle: bytes, check: Callable[..., Result]) -> None:
+    """Of ZIP's own fields some mean nothing; what was exported never changes unseen."""
+    for at in range(0, len(bundle), max(1, len(bundle) // 60)):
+        damaged = bytearray(bundle)
+        damaged[at] ^= 0x10
+        found = check(bytes(damaged))
+        if found.code == 0:
+            with (
+                zipfile.ZipFile(io.BytesIO(bytes(damaged))) as archive,
+                zipfile.ZipFile(io.BytesIO(bundle)) as intact,
+            ):
+                assert [archive.read(n) for n in archive.namelist()] == [
+                    intact.read(n) for n in intact.namelist()
+                ]
+        assert found.code in {0, 1, 3, 5}, (at, found.out)
+
+
+def test_h26_a_head_kept_elsewhere_tells_an_older_bundle(trail: Trail, check: Callable[..., Result]) -> None:
+    data = export(trail, Wanted(format=Format.BUNDLE, agents=("scout",)))
+    seq, digest = trail.head().split(":")
+    heads = trail.folder / "heads.txt"
+    heads.write_text(f"{int(seq) + 1}:{digest} scout\n")
+    assert check(data, "--heads", heads).code == 3
+    heads.write_text(f"{seq}:{digest[::-1]} scout\n")
+    assert check(data, "--heads", heads).code == 1
+    heads.write_text(f"{seq}:{digest} scout\n")
+    found = check(data, "--heads", heads)
+    assert (found.code, found.json["chains"][0]["anchored_to"]) == (0, int(seq))
+
+
+def test_the_same_snapshot_gives_the_same_bundle(trail: Trail) -> None:
+    """But for its time, and what signs that."""
+    made = [export(trail, Wanted(format=Format.BUNDLE, agents=("scout", "other"))) for _ in range(2)]
+    contents = []
+    for data in made:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            contents.append([(n, archive.read(n)) for n in archive.namelist() if n != "manifest.json"])
+    assert contents[0] == contents[1]
