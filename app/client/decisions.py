@@ -42,7 +42,7 @@ class Denied(msgspec.Struct, frozen=True):
     action_id: str | None
     """Its id in the record; None when the question itself was not recorded, as far as is known."""
     reason: Mapping[str, Any]
-    """``{code, …}``: the guard's reason, or what the service refused; see the README's tables."""
+    """``{code, …}``: the guard's reason, or what the service refused; see the guides' tables."""
     retry_after_secs: float | None = None
     """After how long the same may be allowed, when only the rate limit stood in the way."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar.handlers import HTTPRouteHandler
 
-from app.console import home, signing_in, static_files
+from app.console import api, guides, home, signing_in, static_files
 
 PAGES: tuple[HTTPRouteHandler, ...] = (
     home.home,
@@ -12,5 +12,8 @@ PAGES: tuple[HTTPRouteHandler, ...] = (
     signing_in.sign_in,
     signing_in.sign_out,
     static_files.static_file,
+    guides.guide_list,
+    guides.guide,
+    api.api_page,
 )
 """What the console serves; tests generate their matrices from it, so that no page can be missed."""

@@ -32,13 +32,14 @@ class File(msgspec.Struct, frozen=True):
     tag: bytes
 
 
-def _load(path: Path) -> File:
+def load(path: Path) -> File:
+    """A file with its type and the tag of its content."""
     content = path.read_bytes()
     tag = b'"' + hashlib.sha256(content).hexdigest()[:32].encode() + b'"'
     return File(content, TYPES[path.suffix], tag)
 
 
-FILES: Final = {path.name: _load(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in TYPES}
+FILES: Final = {path.name: load(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in TYPES}
 
 
 def _address(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Steps 2 to 6 of a request: why an action may not go on, in the order of the README's table of denials."""
+"""Steps 2 to 6 of a request: why an action may not go on, in the order of the guides' table of denials."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def request(
     key: str | None = None,
     lapsed: Iterable[Action] = (),
 ) -> Act:
-    """Decides on a request to act, in the order of the README's table: the first failure wins.
+    """Decides on a request to act, in the order of the guides' table: the first failure wins.
 
     An ask that would be held joins the pending action that asks exactly the same, so that asking again
     stacks nothing (case G10). ``agent_id`` is named in the trace node of a denial. ``lapsed`` are the actions

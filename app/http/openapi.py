@@ -24,15 +24,19 @@ from litestar.openapi.spec import Components, License, SecurityScheme
 from litestar.routes import HTTPRoute
 
 from app.http import documents
-from app.http.access import PUBLIC
+from app.http.access import PERMISSION
 from app.http.exchange import Call
 from app.http.operation import JSON, OPERATION, Operation, Variant
 from app.http.otlp_answers import CODES
 from app.http.otlp_body import PROTOBUF
 from app.http.problems import INTERNAL, MEDIA_TYPE, TABLE, TYPE_PREFIX, Row
+from app.principal import PERMISSIONS, Permission, Role
 
 _REF: Final = "#/components/schemas/{name}"
 _BEARER: Final = "bearer"
+
+ROLES: Final = "x-roles"
+"""Member of an operation: the roles whose keys may; it is not there where no key is needed."""
 
 _PATH_PARAMETERS: Final = {
     "agent_id": documents.AgentId,
@@ -175,7 +179,8 @@ class PagePlugin(_Plugin):
         title = html.escape(document["info"]["title"])
         parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><h1>{title}</h1>"]
         parts.append(f"<p>{html.escape(document['info']['description'])}</p>")
-        parts.append('<p><a href="/schema/openapi.json">openapi.json</a></p>')
+        parts.append('<p><a href="/schema/openapi.json">openapi.json</a>; with examples of requests: ')
+        parts.append('<a href="/guides/api">the HTTP API</a></p>')
         for path, method, operation in _operations(document):
             parts.append(f"<h2>{method.upper()} {html.escape(path)}</h2>")
             parts.append(f"<p><b>{html.escape(operation['summary'])}.</b></p>")
@@ -224,12 +229,12 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
             yield path, method, operation
 
 
-def _described(app: Litestar) -> Iterator[tuple[tuple[str, str], tuple[Operation, bool]]]:
+def _described(app: Litestar) -> Iterator[tuple[tuple[str, str], tuple[Operation, Permission | None]]]:
     for route in app.routes:
         if isinstance(route, HTTPRoute):
             for method, (handler, _) in route.route_handler_map.items():
                 if OPERATION in handler.opt:
-                    told = handler.opt[OPERATION], bool(handler.opt.get(PUBLIC))
+                    told = handler.opt[OPERATION], handler.opt.get(PERMISSION)
                     yield (route.path_format, method.lower()), told
 
 
@@ -241,9 +246,11 @@ def _components(described: Any) -> dict[str, Any]:  # noqa: ANN401  an iterable 
     return msgspec.json.schema_components(structs, ref_template=_REF)[1]
 
 
-def _complete(operation: dict[str, Any], told: tuple[Operation, bool]) -> None:
-    described, public = told
-    operation["security"] = [] if public else [{_BEARER: []}]
+def _complete(operation: dict[str, Any], told: tuple[Operation, Permission | None]) -> None:
+    described, permission = told
+    operation["security"] = [] if permission is None else [{_BEARER: []}]
+    if permission is not None:
+        operation[ROLES] = [role.value for role in Role if permission in PERMISSIONS[role]]
     names = sorted(parameter["name"] for parameter in operation.get("parameters", ()))
     parameters = [_path_parameter(name) for name in names]  # sorted: Litestar's order differs by process
     parameters += [

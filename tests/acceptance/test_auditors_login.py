@@ -27,10 +27,10 @@ from app.principal import ADMINISTRATION
 from app.settings import Secrets
 from db.cookbook import recipes
 from db.pool import create_pool
-from tests.acceptance.test_readme import blocks
 from tests.support.cli import run_trails
 from tests.support.cookbook_world import World, tell
 from tests.support.ledgers import MASTER_KEY, SetClock
+from tests.support.pages import everything
 from tests.support.postgres import APP_PASSWORD, Server, fresh_database
 
 PSQL = "/usr/lib/postgresql/15/bin/psql"
@@ -103,7 +103,7 @@ def auditor(
             "TRAILS_DATA_DIR": str(tmp_path_factory.mktemp("auditor")),
         }
         [create] = [
-            line for block in blocks("sh") for line in block.splitlines() if "sql-login create" in line
+            line for block in everything("sh") for line in block.splitlines() if "sql-login create" in line
         ]
         with psycopg.connect(database.admin_url, autocommit=True) as admin:
             # Administrators find the service's role with the password that the master key gives.
@@ -137,8 +137,8 @@ def test_every_question_of_the_cookbook_is_answered(auditor: Auditor) -> None:
     assert silent <= {"damaged_records"}, silent
 
 
-def test_what_the_readme_shows_runs_as_it_stands(auditor: Auditor) -> None:
-    for query in blocks("sql"):
+def test_what_the_pages_show_runs_as_it_stands(auditor: Auditor) -> None:
+    for query in everything("sql"):
         auditor.answer(query)
 
 

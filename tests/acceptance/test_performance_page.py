@@ -1,4 +1,4 @@
-"""The figures of the README come from files of measured results, whole, and from nowhere else."""
+"""The figures of the page come from files of measured results, whole, and from nowhere else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.soak import report
 from tests.soak.traffic import RATES
 
 
-def test_the_readme_shows_what_is_kept() -> None:
-    readme = page.README.read_text("utf-8")
-    assert page.rendered(readme, results.read(page.BENCH), report.read(page.SOAK)) == readme
+def test_the_page_shows_what_is_kept() -> None:
+    text = page.PAGE.read_text("utf-8")
+    assert page.rendered(text, results.read(page.BENCH), report.read(page.SOAK)) == text
 
 
 def test_every_row_and_every_kind_of_request_is_there() -> None:
@@ -38,6 +38,6 @@ def test_what_is_kept_has_the_form_that_is_written_today() -> None:
     assert {frozenset(found) for found in kept["rows"]} == {frozenset(written["rows"][0])}
 
 
-def test_a_readme_without_its_markers_is_not_written_over() -> None:
+def test_a_page_without_its_markers_is_not_written_over() -> None:
     with pytest.raises(ValueError, match="markers"):
         page.rendered("# Lineage Trails\n", results.read(page.BENCH), report.read(page.SOAK))

@@ -2,7 +2,7 @@
 
 Guard requests with their outcomes, traces, events and spans by OTLP arrive at both processes all the time.
 No answer is another than without a rotation; what was acknowledged is on record once; everything verifies
-before, meanwhile and afterwards, exported chains by the README's own verifier and the first public key; and
+before, meanwhile and afterwards, exported chains by the guides' own verifier and the first public key; and
 of each chain a retired key signs nothing after the record that hands it over.
 """
 
@@ -25,8 +25,8 @@ import asyncpg
 import httpx2
 import msgspec
 
-from tests.acceptance.test_readme import blocks
 from tests.support.cli import run_trails, verify
+from tests.support.pages import noted
 from tests.support.server import MASTER_KEY, ServerProcess, service_environment
 from tests.support.spans import Sent, protobuf
 
@@ -261,12 +261,12 @@ async def test_c24_keys_are_rotated_under_load(
 
 
 def check_export(server: ServerProcess, agent: str, first_key: str, path: Path) -> None:
-    """An exported chain verifies by the key that it began with: by us, by the README, in another language."""
+    """An exported chain verifies by the key that it began with: by us, by the guides, in another language."""
     env = {"TRAILS_DATABASE_URL": server.database_url, "TRAILS_MASTER_KEY": MASTER_KEY}
     exported = run_trails("export", agent, "--tenant", TENANT, "--out", path, env=env)
     assert exported.code == 0, exported
     assert verify(path, "--public-key", first_key).code == 0
-    [program] = blocks("python")
+    program = noted("python verifier")
     for command in ([sys.executable, "-c", program, str(path), first_key], *_in_node(path, first_key)):
         proof = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert proof.returncode == 0, proof.stderr

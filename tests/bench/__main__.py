@@ -73,7 +73,7 @@ Examples:
   python -m tests.bench --row guard --row verify --json
   python -m tests.bench --quick         everything once, to see that it works
   python -m tests.bench --long --row auditors    for as long as the case asks: ten minutes of readers
-  python -m tests.bench.page            puts {RESULTS} into the README
+  python -m tests.bench.page            puts {RESULTS} into the guides
 
 The exit code is 0 unless something broke: figures below their goals are shown, not punished.
 """

@@ -1,8 +1,8 @@
-"""Puts measured figures into the README: ``python -m tests.bench.page``.
+"""Puts measured figures into the guides: ``python -m tests.bench.page``.
 
 It takes what ``make bench`` and ``make soak`` have written (bench-results.json, soak-results.json; one of
-them is enough), keeps it beside this file, and renders the parts of the README between markers from what
-is kept. So the README never shows a figure that no run has measured, and says on which machine and when.
+them is enough), keeps it beside this file, and renders the parts of the page between markers from what
+is kept. So the page never shows a figure that no run has measured, and says on which machine and when.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.bench.rows import Row
 from tests.soak import report
 from tests.soak.report import Report
 
-README: Final = ROOT / "README.md"
+PAGE: Final = ROOT / "app" / "guides" / "performance.md"
 KEPT: Final = Path(__file__).parent / "figures"
 BENCH: Final = KEPT / "bench.json"
 SOAK: Final = KEPT / "soak.json"
@@ -32,16 +32,16 @@ SOAK_COLUMNS: Final = ("request", "a second", "p50 ms", "p99 ms", "longest ms", 
 _PART: Final = re.compile(r"(<!-- (\w+): python -m tests\.bench\.page -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
-def rendered(readme: str, bench: Results, soak: Report) -> str:
-    """The README with these figures.
+def rendered(page: str, bench: Results, soak: Report) -> str:
+    """The page with these figures.
 
     Raises:
         ValueError: it has not exactly one part for each of both.
     """
     parts = {"bench": "\n".join(bench_lines(bench)), "soak": "\n".join(soak_lines(soak))}
-    if [found[2] for found in _PART.finditer(readme)] != list(parts):
-        raise ValueError("the README has lost its markers")
-    return _PART.sub(lambda found: f"{found[1]}\n{parts[found[2]]}\n\n{found[3]}", readme)
+    if [found[2] for found in _PART.finditer(page)] != list(parts):
+        raise ValueError("the page has lost its markers")
+    return _PART.sub(lambda found: f"{found[1]}\n{parts[found[2]]}\n\n{found[3]}", page)
 
 
 def bench_lines(found: Results) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _doubt(form: str, *, is_busy: bool) -> str:
 @click.option("--soak", type=click.Path(path_type=Path), default=ROOT / "soak-results.json")
 @click.option("--trial", is_flag=True, help="Take the figures of a short form, too.")
 def main(*, bench: Path, soak: Path, trial: bool) -> None:
-    """Keeps what there is of both, and renders the README from what is kept."""
+    """Keeps what there is of both, and renders the page from what is kept."""
     if bench.exists():
         measured = results.read(bench)
         if measured.form == "quick" and not trial:
@@ -106,8 +106,8 @@ def main(*, bench: Path, soak: Path, trial: bool) -> None:
         if soaked.is_short and not trial:
             raise click.ClickException(f"{soak} is of the short form, whose figures mean nothing")
         report.write(msgspec.structs.replace(soaked, samples=()), SOAK)
-    text = rendered(README.read_text("utf-8"), results.read(BENCH), report.read(SOAK))
-    README.write_text(text, "utf-8")
+    text = rendered(PAGE.read_text("utf-8"), results.read(BENCH), report.read(SOAK))
+    PAGE.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

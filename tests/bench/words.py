@@ -1,4 +1,4 @@
-"""How the figures of a row are written, in the table of the terminal and in that of the README alike."""
+"""How the figures of a row are written, in the table of the terminal and in that of the guides alike."""
 
 from __future__ import annotations
 

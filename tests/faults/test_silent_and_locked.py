@@ -25,7 +25,7 @@ from tests.support.server import ServerProcess
 COMMAND_SECS = 1.0
 ENV = {"TRAILS_COMMAND_TIMEOUT_SECS": str(COMMAND_SECS), "TRAILS_LOG_LEVEL": "warning"}
 BOUND_SECS = LOCK_SECS + ACQUIRE_SECONDS + COMMAND_SECS + RELEASE_SECONDS
-"""What the README promises for these settings."""
+"""What the guides promise for these settings."""
 
 SLACK_SECS = 5.0
 READY_SECS = 2.0

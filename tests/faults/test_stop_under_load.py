@@ -28,7 +28,7 @@ ENOUGH = rounds(60, 400)
 
 DELAY_SECS = 1
 END_SECS = DELAY_SECS + 30
-"""What the README says."""
+"""What the guides say."""
 
 
 class Load:

@@ -35,7 +35,7 @@ Examples:
   make soak                       a quarter of an hour; writes {RESULTS}
   make soak SOAK_MINUTES=120      two hours
   python -m tests.soak --minutes 0.5    to see that it works
-  python -m tests.bench.page      puts the figures into the README
+  python -m tests.bench.page      puts the figures into the guides
 """
 
 

@@ -1,4 +1,4 @@
-"""Backups in tests: programs of the server's own version, the README's commands, a database worth saving."""
+"""Backups in tests: programs of the server's own version, the guide's commands, a database worth saving."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from db import checks, migrate
 from db.pool import create_pool
 from tests.support.cli import run_trails
 from tests.support.ledgers import MASTER_KEY, Caller, posted, spans
+from tests.support.pages import noted
 from tests.support.postgres import Server
 from tests.support.server import ROOT
 
-README: Final = (ROOT / "README.md").read_text("utf-8")
 SHARED_SESSION: Final = "00000000-0000-0000-0000-00000000beef"
 
 _RAW: Final = """
@@ -84,9 +84,8 @@ def programs(*names: str) -> Path:
 
 
 def block(note: str) -> str:
-    """The shell block of the README whose fence says ``sh note``."""
-    [found] = re.findall(rf"^```sh {note}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return str(found)
+    """The shell block of the guides whose fence says ``sh note``."""
+    return noted(f"sh {note}")
 
 
 def shell(

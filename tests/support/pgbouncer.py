@@ -1,9 +1,8 @@
-"""pgbouncer between the service and PostgreSQL, set up as the README says, where the machine has it."""
+"""pgbouncer between the service and PostgreSQL, set up as the guide says, where the machine has it."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -20,14 +19,12 @@ import pytest
 from sqlalchemy import make_url
 
 from db.migrate import app_url, with_login
+from tests.support.pages import noted
 from tests.support.postgres import APP_PASSWORD, Database
 
 _ADMIN: Final = "pooler_admin"
 _ADMIN_PASSWORD: Final = "pooler-password"  # noqa: S105  of a throw-away process
 _START_SECS: Final = 20
-
-_README: Final = Path(__file__).resolve().parents[2] / "README.md"
-_LINES: Final = re.compile(r"^```ini\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 _PLACE: Final = """
 listen_addr = 127.0.0.1
@@ -36,7 +33,7 @@ unix_socket_dir =
 admin_users = {admin}
 max_client_conn = 200
 """
-"""What the README leaves to its reader."""
+"""What the guide leaves to its reader."""
 
 
 class Pooler(msgspec.Struct, frozen=True):
@@ -77,7 +74,7 @@ def running_pooler(
 ) -> Iterator[Pooler]:
     """A pgbouncer in front of ``database``, with at most ``size`` connections to it for each login.
 
-    It is set up by the lines ``told``; default: the README's.
+    It is set up by the lines ``told``; default: the guide's.
     """
     binary = program()
     with tempfile.TemporaryDirectory(prefix="trails-pooler-") as name:
@@ -140,12 +137,12 @@ def _write(folder: Path, database: Database, mode: str, size: int, told: str | N
 
 
 def _as_told(ours: Mapping[str, str], told: str | None) -> str:
-    """The README's lines (or those that are given) with what differs here."""
-    [lines] = _LINES.findall(_README.read_text("utf-8")) if told is None else [told]
+    """The guide's lines (or those that are given) with what differs here."""
+    lines = noted("ini pgbouncer") if told is None else told
     for theirs, mine in ours.items():
         assert lines.count(theirs) == 1, theirs
         lines = lines.replace(theirs, mine)
-    return str(lines)
+    return lines
 
 
 def _pooler(database: Database, listen: int, log: Path) -> Pooler:

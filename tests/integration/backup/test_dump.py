@@ -1,4 +1,4 @@
-"""A dump comes back as it was, by the commands of the README: whole, or only its data (cases P23, P25)."""
+"""A dump comes back as it was, by the commands of the guide: whole, or only its data (cases P23, P25)."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_p25_data_is_not_mixed_into_a_database_that_was_served(
 
 
 def test_p25_records_do_not_come_before_their_registry(dumped: Dumped, emptied: Server) -> None:
-    """Why the README gives an order: that of a dump is the alphabet's."""
+    """Why the guide gives an order: that of a dump is the alphabet's."""
     url = make_database(emptied, "restored")
     script = (
         'trails migrate\npg_restore --exit-on-error --data-only --dbname="$TRAILS_DATABASE_URL" trails.dump'

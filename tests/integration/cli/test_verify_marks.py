@@ -111,7 +111,7 @@ def test_t11_what_was_changed_from_the_mark_on_is_found(
 
 
 def test_t11_what_was_changed_before_the_mark_is_the_marks_word(trail: Trail, mark: Path) -> None:
-    """What the README says that it cannot see, and a whole verification can."""
+    """What the guides say that it cannot see, and a whole verification can."""
     trail.tamper(f"UPDATE {TRAIL} SET actor = 'x' WHERE {SCOUT} AND seq = 2", drop_checks=True)
     assert "mirror" not in {fault for _, fault in faults(trail.verify("--resume", mark))}
     assert (2, "mirror") in faults(trail.verify())

@@ -248,7 +248,7 @@ async def test_other_sessions_and_other_tenants_values_are_not_shown(
 
 
 async def test_a_plan_counts_others_rows_and_shows_none(auditor: asyncpg.Connection) -> None:
-    """What PostgreSQL cannot be kept from telling, as the README says."""
+    """What PostgreSQL cannot be kept from telling, as the guides say."""
     for way in ("indexscan", "bitmapscan", "indexonlyscan"):
         await auditor.execute(f"SET enable_{way} = off")
     plan = "EXPLAIN (ANALYZE, TIMING OFF, SUMMARY OFF) SELECT * FROM agent_audit_trails"

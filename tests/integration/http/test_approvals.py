@@ -42,7 +42,7 @@ def test_g08_an_agents_key_approves_nothing(operator: Client) -> None:
 
 
 def test_g08_a_second_key_of_the_same_person_is_another_key(operator: Client) -> None:
-    """The service sees keys and not people: the README says so."""
+    """The service sees keys and not people: the guides say so."""
     operator.create("mailer")
     first, second = key_of(operator, "ada"), key_of(operator, "ada again")
     first.post(ACTIONS, MAIL)

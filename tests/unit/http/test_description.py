@@ -132,7 +132,7 @@ def test_the_page_loads_nothing_from_elsewhere(path: str) -> None:
     page = fetch(path).decode()
     assert "Ask to act" in page
     assert not re.search(r"<script|<link|<img|<iframe|src=|@import|url\(", page)
-    assert re.findall(r'href="([^"]*)"', page) == ["/schema/openapi.json"]
+    assert re.findall(r'href="([^"]*)"', page) == ["/schema/openapi.json", "/guides/api"]
 
 
 def test_options_names_every_method_of_a_path(document: dict[str, Any]) -> None:

@@ -1,0 +1,96 @@
+"""The guides, as the repository has them, for everybody: ``/guides`` needs no key.
+
+They are read when they are first asked for, and nobody's data is in them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from litestar import get
+from litestar.response.base import ASGIResponse
+from markupsafe import Markup
+
+from app.console.markdown import README, Rendered, render_markdown
+from app.console.page import render
+from app.console.static_files import File, FileAnswer, load
+from app.console.visitor import SignInNeededError, Visitor, visitor_of
+from app.errors import NotFoundError, TrailsError
+from app.http.access import PUBLIC
+from app.http.exchange import Call
+
+FOLDER: Final = Path(__file__).parent.parent / "guides"
+ORDER: Final = (
+    README,
+    "developers",
+    "operators",
+    "compliance",
+    "sql-schema",
+    "record-format",
+    "bi",
+    "administrators",
+    "performance",
+    "architecture",
+    "contributing",
+)
+"""What is listed first; pages that are not named here follow."""
+
+
+@get("/guides", opt={PUBLIC: True}, include_in_schema=False)
+async def guide_list(request: Call) -> ASGIResponse:
+    """All guides, with what each is for."""
+    return render("guides.html", await guest(request), guides=pages())
+
+
+@get("/guides/{name:str}", opt={PUBLIC: True}, include_in_schema=False)
+async def guide(request: Call) -> ASGIResponse:
+    """One guide, or a picture of one."""
+    name = request.path_params["name"]
+    if name in pictures():
+        return FileAnswer(pictures()[name])
+    page = pages().get(name)
+    if page is None:
+        raise NotFoundError("there is no such guide")
+    return render(
+        "guide.html",
+        await guest(request),
+        page=page,
+        html=Markup(page.html),  # noqa: S704  our own file, rendered without HTML in it
+        guides=pages(),
+        name=name,
+    )
+
+
+@cache
+def pages() -> Mapping[str, Rendered]:
+    """The guides by name, in the order in which they are listed."""
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.md"))}
+    texts[README] = _readme()
+    names = [*(name for name in ORDER if name in texts), *sorted(texts.keys() - set(ORDER))]
+    return {name: render_markdown(texts[name]) for name in names}
+
+
+@cache
+def pictures() -> Mapping[str, File]:
+    """The guides' pictures by file name."""
+    return {path.name: load(path) for path in sorted(FOLDER.glob("*.svg"))}
+
+
+def _readme() -> str:
+    """The README: beside the code, or, where the program is installed, what the package says of itself."""
+    beside = FOLDER.parent.parent / "README.md"
+    if beside.exists():
+        return beside.read_text("utf-8")
+    return str(importlib.metadata.metadata("lineage-trails").get_payload())
+
+
+async def guest(request: Call) -> Visitor | None:
+    """Who is signed in, for the head of the page; nobody also while that cannot be told."""
+    try:
+        return await visitor_of(request)
+    except (SignInNeededError, TrailsError):
+        return None

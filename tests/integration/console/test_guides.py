@@ -1,0 +1,106 @@
+"""The guides and the API's description, as the service shows them to everybody."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from app.console.guides import FOLDER, pages
+from app.http.openapi import ROLES
+from app.http.routes import ROUTES
+from tests.integration.console.browser import Shown, Visit
+from tests.integration.http.client import Client
+
+NAMES: Final = sorted(path.stem for path in FOLDER.glob("*.md"))
+
+
+def show(visit: Visit, path: str) -> Shown:
+    shown = visit.get(path)
+    assert shown.status == 200, path
+    return shown
+
+
+def test_everybody_may_read_them(visit: Visit) -> None:
+    listed = show(visit, "/guides").text
+    assert set(re.findall(r'href="/guides/([\w-]+)"', listed)) == {"readme", "api", *NAMES}
+    for name in NAMES:
+        page = show(visit, f"/guides/{name}").text
+        assert "<h1 id=" in page
+        assert 'aria-current="page"' in page
+    assert visit.cookies == {}
+
+
+def test_whoever_is_signed_in_stays_so(signed_in: Visit) -> None:
+    assert "Sign out" in show(signed_in, "/guides/operators").text
+
+
+@pytest.mark.parametrize("name", ["nothing", "..%2FREADME", "README.md", "operators.md", "x.svg", "%00"])
+def test_what_is_no_guide_is_not_found(visit: Visit, name: str) -> None:
+    assert visit.get(f"/guides/{name}").status in {400, 404}
+
+
+def test_every_link_leads_to_a_page_and_a_place_in_it(visit: Visit) -> None:
+    texts = {f"/guides/{name}": show(visit, f"/guides/{name}").text for name in ("readme", "api", *NAMES)}
+    anchors = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
+    for path, text in texts.items():
+        for link in re.findall(r'<a href="([^"]+)"', text):
+            address = urlsplit(link)
+            if address.scheme:
+                assert address.scheme == "https", link
+            elif address.fragment:
+                assert address.fragment in anchors[address.path or path], f"{path}: {link}"
+            elif address.path not in texts:
+                assert visit.get(address.path).status in {200, 303}, f"{path}: {link}"
+
+
+def test_pictures_come_from_the_service(visit: Visit) -> None:
+    pictures = re.findall(r'<img src="([\w.-]+)"', "".join(page.html for page in pages().values()))
+    assert pictures
+    for picture in pictures:
+        assert show(visit, f"/guides/{picture}").headers["content-type"] == "image/svg+xml"
+
+
+@pytest.mark.parametrize("name", ["developers", "api", "architecture"])
+def test_h23_pages_load_nothing_from_elsewhere_and_have_no_script_or_style_of_their_own(
+    visit: Visit, name: str
+) -> None:
+    shown = show(visit, f"/guides/{name}")
+    assert "default-src 'none'" in shown.headers["content-security-policy"]
+    assert not re.search(r"<style|\sstyle=|<script(?! src=\"/static/)|\son\w+=", shown.text)
+    assert not re.search(r'(?:src|<link[^>]+href)="(?:https?:)?//', shown.text)
+
+
+def test_nothing_in_a_page_is_taken_as_html() -> None:
+    from app.console.markdown import render_markdown
+
+    page = render_markdown("# A <b>title</b>\n\n<script>x</script> [x](javascript:alert) <!-- y -->\n")
+    assert "<script" not in page.html
+    assert "<b>" not in page.html
+    assert 'href="javascript' not in page.html
+
+
+def test_the_api_page_has_every_route_with_who_may_and_its_errors(visit: Visit, operator: Client) -> None:
+    text = show(visit, "/guides/api").text
+    document = operator.get("/schema/openapi.json").json
+    sections = {
+        (found[1], found[2]): found[3]
+        for found in re.finditer(
+            r"<h2 id=\"[\w-]+\">(\w+) <code>([^<]+)</code></h2>(.*?)</section>", text, re.DOTALL
+        )
+    }
+    assert len(sections) == len([method for handler in ROUTES for method in handler.http_methods])
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            section = sections[method.upper(), path]
+            assert operation["summary"] in html.unescape(section)
+            for role in operation.get(ROLES, ["everybody"]):
+                assert role in section
+            for status, response in operation["responses"].items():
+                problems = response["content"].get("application/problem+json", {"examples": {}})["examples"]
+                for problem in problems.values():
+                    assert f"<li>{status} " in section
+                    assert f"<code>{problem['value']['code']}</code>" in section

@@ -1,0 +1,28 @@
+"""The page on the SQL schema and its picture are those of the database."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import asyncpg
+
+from tests.support import write_schema
+from tests.support.schema_picture import picture
+from tests.support.schema_words import read
+
+
+async def test_page_and_picture_are_up_to_date(admin: asyncpg.Connection) -> None:
+    """``python -m tests.support.write_schema`` renews them."""
+    relations = await read(admin)
+    assert write_schema.PAGE.read_text("utf-8") == write_schema.page(relations)
+    assert write_schema.PICTURE.read_text("utf-8") == picture(relations)
+    ET.fromstring(picture(relations))  # noqa: S314  our own
+
+
+async def test_every_view_and_each_of_its_columns_has_a_meaning(admin: asyncpg.Connection) -> None:
+    views = [relation for relation in await read(admin) if relation.is_view]
+    assert len(views) >= 11
+    for view in views:
+        assert view.about, view.name
+        assert view.reads, view.name
+        assert [column.name for column in view.columns if not column.comment] == [], view.name
