@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from tests.support.pages import noted
 from tests.support.pgbouncer import running_pooler
 from tests.support.postgres import Database
 from tests.support.server import StartServer
-from tests.support.tools import DEPLOY, ROOT
+from tests.support.tools import DEPLOY
 
 
 def test_the_service_appends_through_it(database: Database, start_server: StartServer) -> None:
@@ -26,14 +27,11 @@ def test_the_service_appends_through_it(database: Database, start_server: StartS
         assert not re.search("WARNING|ERROR|unrecognized|unknown", pooler.log), pooler.log
 
 
-def test_it_says_what_the_readme_says() -> None:
+def test_it_says_what_the_guide_says() -> None:
     """What matters to the service is in both; the file has what else a machine needs."""
     told = (DEPLOY / "pgbouncer" / "pgbouncer.ini").read_text("utf-8")
-    pages = [ROOT / "README.md", *(ROOT / "app" / "guides").glob("*.md")]
-    text = "\n".join(page.read_text("utf-8") for page in pages)
-    blocks = re.findall(r"^```ini\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    [block] = [block for block in blocks if "[pgbouncer]" in block]
-    wanted = [line for line in block.splitlines() if "=" in line and not line.startswith(";")]
+    lines = noted("ini pgbouncer").splitlines()
+    wanted = [line for line in lines if "=" in line and not line.startswith(";")]
     assert wanted
     for line in wanted:
         assert line in told.splitlines(), line

@@ -136,7 +136,7 @@ def test_what_an_auditor_asked_is_in_the_log(cluster: Cluster) -> None:
 
 
 def test_what_is_said_of_the_log_is_in_the_settings() -> None:
-    """The README tells auditors what the server's log tells of them."""
+    """The guides tell auditors what the server's log tells of them."""
     settings = (FOLDER / "postgresql.conf.example").read_text("utf-8")
     guides = [ROOT / "README.md", *(ROOT / "app" / "guides").glob("*.md")]
     told = "\n".join(path.read_text("utf-8") for path in guides)
