@@ -85,7 +85,7 @@ def _readme() -> str:
     beside = FOLDER.parent.parent / "README.md"
     if beside.exists():
         return beside.read_text("utf-8")
-    return str(importlib.metadata.metadata("lineage-trails").get_payload())
+    return importlib.metadata.metadata("lineage-trails")["Description"]
 
 
 async def guest(request: Call) -> Visitor | None:
