@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import hashlib
 import io
 import json
-from typing import Any
+import threading
+import zipfile
+from typing import Any, LiteralString
+from uuid import uuid4
 
+import psycopg
 import pyarrow.parquet
 import pytest
 
 from app.chain.export import verify_export
 from app.chain.keys import PublicKey
+from app.chain.record import split_line
 from app.chain.statement import Statement, read_statement
 from app.ledger.export.wanted import VIEWS
+from app.settings import Secrets
 from tests.integration.http.client import Client
+from tests.integration.http.posting import event
+from tests.integration.http.serving import serve
+from tests.support.faults import rounds
+from tests.support.long_chains import fill
+from tests.support.postgres import Database
 
 FORMS = ("jsonl", "csv", "parquet", "bundle")
+
+MANY = rounds(4_000, 150_001)
+"""Records of a long chain (case T09)."""
+
+SECRETS = Secrets("operator-" * 5, b"\x5e" * 32, "root-" * 8)
 
 
 @pytest.fixture
@@ -160,3 +177,170 @@ def test_h17_an_export_is_never_kept_by_a_cache_and_has_a_plain_name(operator: C
         assert name.startswith("default-bot-2")
         assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789TZ.-_")
         assert headers["trails-partial"] is None
+
+
+# --- all of it (T09) -----------------------------------------------------------------------------------
+
+
+def counted(raw: bytes, form: str) -> int:
+    """Records that a file holds, none of its own lines and rows among them."""
+    if form == "jsonl":
+        return sum(line.startswith(b'{"actor"') for line in raw.splitlines())
+    if form == "csv":
+        return sum(1 for _ in csv.reader(io.StringIO(raw.decode()))) - 2
+    if form == "parquet":
+        return int(pyarrow.parquet.read_table(io.BytesIO(raw), columns=["seq"]).num_rows)
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        names = [name for name in archive.namelist() if name.startswith("records/")]
+        return sum(archive.read(name).count(b"\n") for name in names)
+
+
+def rows_told(raw: bytes, form: str) -> int:
+    """The count that the file says of itself."""
+    if form == "jsonl":
+        return int(statement_of(raw).says["rows"])  # type: ignore[call-overload]  # it is an integer
+    if form == "csv":
+        last = list(csv.reader(io.StringIO(raw.decode())))[-1]
+        assert set(last[:-1]) == {""}
+        text, about = last[-1], "trailer"
+    elif form == "parquet":
+        metadata = pyarrow.parquet.read_metadata(io.BytesIO(raw)).metadata
+        text, about = metadata[b"lineage-export-v1"].decode(), "trailer"
+    else:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            text, about = archive.read("manifest.json").decode().rstrip("\n"), "manifest"
+    says = read_statement(text, about).says
+    assert says["complete"] is True
+    return int(says["rows"])  # type: ignore[call-overload]  # it is an integer
+
+
+def test_t09_every_record_is_exported_and_counted(database: Database) -> None:
+    asyncio.run(fill(database.app_url, SECRETS.master_key, "talker", MANY - 1))
+    with serve(database.app_url, known=SECRETS) as running, psycopg.connect(database.admin_url) as admin:
+        operator = Client(running.url, running.operator_token)
+
+        def select(where: LiteralString) -> int:
+            count = f"SELECT count(*) FROM trails.agent_audit_trails WHERE agent_id = 'talker' AND {where}"
+            return int(admin.execute(count).fetchone()[0])  # type: ignore[index]  # one row
+
+        assert select("true") == MANY
+        middle = admin.execute(
+            "SELECT to_char(max(created_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+            " FROM trails.agent_audit_trails WHERE agent_id = 'talker' AND seq <= 1500"
+        ).fetchone()
+        assert middle is not None
+        at: LiteralString = middle[0]
+        for form in FORMS:
+            raw = exported(operator, f"format={form}&agent=talker")
+            assert counted(raw, form) == rows_told(raw, form) == MANY, form
+        for form in FORMS[:3]:
+            before = exported(operator, f"format={form}&agent=talker&until={at}")
+            after = exported(operator, f"format={form}&agent=talker&since={at}")
+            assert counted(before, form) == rows_told(before, form) == select(f"created_at < '{at}'")
+            assert counted(after, form) == rows_told(after, form) == select(f"created_at >= '{at}'")
+            assert counted(before, form) + counted(after, form) == MANY
+            assert select(f"created_at = '{at}'") > 0
+        partial = operator.get(f"/v1/export?agent=talker&since={at}")
+        assert partial.headers["trails-partial"] == "a filtered export: no complete chain"
+        assert "-part-" in partial.headers["content-disposition"]
+
+
+def test_an_export_is_of_one_moment_while_others_write(operator: Client, agent: Client) -> None:
+    """Each chain of it is whole up to a head; what it holds of several agents was true at the same time."""
+    operator.create("second", None)
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set() and number < 2_000:
+            number += 1
+            for name in ("bot", "second"):  # always in this order: the first has never less than the second
+                operator.post(f"/v1/agents/{name}/events", {**event(), "data": number})
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(8):
+            raw = exported(operator)
+            statement_of(raw)
+            records = [json.loads(line) for line in raw.splitlines() if line.startswith(b'{"actor"')]
+            chains: dict[str, list[dict[str, Any]]] = {}
+            for record in records:
+                name = record["payload"].get("log_id", None) if record["seq"] == 0 else name  # noqa: F821
+                chains.setdefault(name, []).append(record)
+            for chain in chains.values():
+                assert [record["seq"] for record in chain] == list(range(len(chain)))
+            events = {
+                name: [r["payload"]["data"] for r in chain if r["kind"] == "event"]
+                for name, chain in chains.items()
+            }
+            assert 0 <= len(events["bot"]) - len(events["second"]) <= 1
+    finally:
+        stop.set()
+        writer.join()
+    del agent
+
+
+# --- spreadsheets (H24) --------------------------------------------------------------------------------
+
+FORMULAS = (
+    '=HYPERLINK("http://x","y")',
+    "+1",
+    "-1+cmd|' /C calc'!A0",
+    "@SUM(A1)",
+    "\t=1+1",
+    "\r=1+1",
+    "\n=1+1",
+    "  =1+1",
+    "\u00a0=1+1",
+    "\u200b=1+1",
+    "\uff1d1+1",
+    "\uff0b1",
+    "\uff0d1",
+    "\uff20SUM(A1)",
+    "\ufe66 1",
+)
+STRUCTURE = ('a "quoted", cell', "two\nlines", "two\r\nlines", ",;\t|", "'")
+
+
+def test_h24_formulas_are_neutralised_in_csv_alone(operator: Client, agent: Client) -> None:
+    for text in (*FORMULAS, *STRUCTURE):
+        node = {"node_id": str(uuid4()), "node_type": "OUTPUT", "name": text, "thought_process": text}
+        body = {"session_id": str(uuid4()), "total_nodes": 1, "trace_tree": [node]}
+        assert operator.post("/v1/agents/bot/traces", body).status == 200, text
+    raw = exported(operator, "view=trace_nodes&format=csv").decode()
+    header, *rows, last = list(csv.reader(io.StringIO(raw, newline="")))
+    assert {len(row) for row in (*rows, last)} == {len(header)}
+    thoughts = [row[header.index("thought_process")] for row in rows]
+    assert thoughts == [*(f"'{text}" for text in FORMULAS), *STRUCTURE]
+    assert "evidence" in json.loads(last[-1])["trailer"]
+    assert raw.count("\r\n") >= len(rows) + 2
+    lines = exported(operator, "view=trace_nodes").decode().splitlines()[1:-1]
+    assert [json.loads(line)["thought_process"] for line in lines] == [*FORMULAS, *STRUCTURE]
+    table = pyarrow.parquet.read_table(
+        io.BytesIO(exported(operator, "view=trace_nodes&format=parquet"))
+    ).to_pydict()
+    assert table["thought_process"] == [*FORMULAS, *STRUCTURE]
+
+    records = list(
+        csv.DictReader(io.StringIO(exported(operator, "agent=bot&format=csv").decode(), newline=""))
+    )
+    signed = exported(operator, "agent=bot&trailer=false").decode().splitlines()
+    assert [row["signed_text"] for row in records[:-1]] == [split_line(line).text for line in signed]
+    del agent
+
+
+def test_parquet_has_types(operator: Client, agent: Client) -> None:
+    del agent
+    table = pyarrow.parquet.read_table(io.BytesIO(exported(operator, "view=actions&format=parquet")))
+    types = {field.name: str(field.type) for field in table.schema}
+    assert (types["requested_at"], types["seq"], types["late"]) == ("timestamp[us, tz=UTC]", "int64", "bool")
+    assert (types["cost"], types["input"], types["log_uuid"]) in {
+        ("int64", "string", "string"),
+        ("string", "string", "string"),
+    }
+    rows = [json.loads(line) for line in exported(operator, "view=actions").decode().splitlines()[1:-1]]
+    assert [str(value.as_py().isoformat()) for value in table["requested_at"]] == [
+        row["requested_at"].replace("Z", "+00:00") for row in rows
+    ]
+    assert [json.loads(value.as_py()) for value in table["input"]] == [row["input"] for row in rows]

@@ -1,0 +1,171 @@
+"""Case H26: an export that breaks off is no file for anybody: curl fails, verify says incomplete.
+
+Some megabytes more than the system's buffers hold are exported to a client that takes its time; the backend
+of the database is ended, the server killed, or the client goes away while it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from pytest_postgresql.executors import NoopExecutor
+
+from tests.support.cli import verify
+from tests.support.faults import rounds
+from tests.support.long_chains import fill
+from tests.support.postgres import Database, Server, fresh_database
+from tests.support.server import MASTER_KEY, ServerProcess, StartServer
+
+AGENT = "talker"
+RECORDS = rounds(1_500, 6_000)
+CHARS = 8_000
+"""Of each record: 16 MB in all, of which buffers hold five or six."""
+
+WAIT_SECS = 30.0
+CURL_PARTIAL = {18, 56}
+"""Transfer closed with outstanding data; failure in receiving: what a chunked answer that was cut ends in."""
+
+FORMS = ("jsonl", "csv", "bundle", "parquet")[: rounds(3, 4)]
+
+
+@pytest.fixture(scope="module")
+def long_chain(postgres: Server, template: NoopExecutor) -> Iterator[str]:
+    """The name of a database with one long chain, for clones."""
+    with fresh_database(postgres, template.template_dbname) as made:
+        asyncio.run(fill(made.app_url, bytes.fromhex(MASTER_KEY), AGENT, RECORDS, chars=CHARS))
+        yield made.name
+
+
+@pytest.fixture
+def database(postgres: Server, long_chain: str) -> Iterator[Database]:
+    """A database with one long chain, of this test alone."""
+    with fresh_database(postgres, long_chain) as found:
+        yield found
+
+
+@contextmanager
+def taking_slowly(server: ServerProcess, path: Path, query: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A curl on its way through an export, which goes on as soon as the block ends."""
+    command = [
+        "curl",
+        *("--silent", "--fail", "--limit-rate", "1M", "--max-time", "120"),
+        *("--header", f"Authorization: Bearer {server.operator_token}"),
+        *("--output", str(path), f"{server.base_url}/v1/agents/{AGENT}/export?{query}"),
+    ]
+    with subprocess.Popen(command) as curl:
+        try:
+            until(lambda: path.exists() and path.stat().st_size > 100_000)
+            yield curl
+        finally:
+            curl.kill()
+
+
+def until(holds: Any) -> None:
+    """Returns when it holds; fails when that takes too long."""
+    deadline = time.monotonic() + WAIT_SECS
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.05)
+
+
+def exporting(database: Database, what: LiteralString = "true") -> bool:
+    """Whether an export has a backend, of which ``what`` holds."""
+    with psycopg.connect(database.admin_url) as connection:
+        found = connection.execute(
+            f"SELECT bool_or({what}) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND usename = 'trails_app' AND state IN ('active', 'idle in transaction')"
+            " AND query LIKE '%(seq, hash) >%'"
+        ).fetchone()
+    return found is not None and bool(found[0])
+
+
+def end_backend(database: Database) -> None:
+    """Ends the backend of the only export."""
+    until(lambda: exporting(database, "pg_terminate_backend(pid)"))
+
+
+def acts(server: ServerProcess) -> list[dict[str, Any]]:
+    """What is on record of exports."""
+    with server.client() as client:
+        records = client.get("/v1/agents/_administration/log").json()["records"]
+    told = [record["payload"] for record in records if record["kind"] == "admin"]
+    return [act for act in told if act["act"].startswith("export")]
+
+
+def is_incomplete(path: Path, form: str) -> bool:
+    """Whether the file is found to be no whole export."""
+    if form == "parquet":
+        return b"PAR1" not in path.read_bytes()[4:]
+    return verify(path).code == 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_h26_an_export_whose_backend_is_ended_is_cut(
+    database: Database, server: ServerProcess, tmp_path: Path, form: str
+) -> None:
+    path = tmp_path / "export"
+    with taking_slowly(server, path, f"format={form}") as curl:
+        end_backend(database)
+        assert curl.wait(WAIT_SECS * 2) in CURL_PARTIAL
+    assert is_incomplete(path, form)
+    until(lambda: len(acts(server)) == 2)
+    begun, broken = acts(server)
+    assert (begun["act"], broken["act"]) == ("export_begun", "export_broken")
+    assert broken["export"] == begun["export"]
+    assert 0 < broken["rows"] < RECORDS
+    assert "Traceback" not in server.log
+    assert "an export broke off" in server.log
+
+
+def test_h26_bare_lines_of_an_export_that_breaks_off_end_within_a_line(
+    database: Database, server: ServerProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "export.jsonl"
+    with taking_slowly(server, path, "trailer=false") as curl:
+        end_backend(database)
+        assert curl.wait(WAIT_SECS * 2) in CURL_PARTIAL
+    found = verify(path)
+    assert (found.code, found.json["chains"][0]["cut"]) == (3, True)
+
+
+def test_h26_an_export_of_a_server_that_is_killed_is_cut_and_stands_as_begun(
+    database: Database, start_server: StartServer, tmp_path: Path
+) -> None:
+    path, server = tmp_path / "export.jsonl", start_server()
+    with taking_slowly(server, path, "format=jsonl") as curl:
+        until(lambda: exporting(database))
+        server.kill()
+        assert curl.wait(WAIT_SECS * 2) in CURL_PARTIAL
+    assert is_incomplete(path, "jsonl")
+    server.start()
+    assert [act["act"] for act in acts(server)] == ["export_begun"]
+    until(lambda: not exporting(database))
+
+
+def test_h26_who_goes_away_leaves_no_export_behind(
+    database: Database, server: ServerProcess, tmp_path: Path
+) -> None:
+    """The connection is given back at once, the end is on record, and the next export is served."""
+    path = tmp_path / "export.jsonl"
+    with taking_slowly(server, path, "format=jsonl") as curl:
+        until(lambda: exporting(database))
+        with server.client() as client:
+            refused = client.get(f"/v1/agents/{AGENT}/export")
+            assert (refused.status_code, int(refused.headers["retry-after"]) > 0) == (429, True)
+            assert client.get("/v1/agents").status_code == 200
+        curl.kill()
+    until(lambda: not exporting(database))
+    until(lambda: [act["act"] for act in acts(server)] == ["export_begun", "export_broken"])
+    with server.client() as client:
+        last = client.get(f"/v1/agents/{AGENT}/export").content.splitlines()[-1]
+    assert json.loads(last)["trailer"]["rows"] == RECORDS + 1
+    assert "Traceback" not in server.log
