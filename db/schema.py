@@ -44,7 +44,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 13))
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -247,6 +247,15 @@ agent_audit_trails = Table(
     ),
     Index("trail_scars", "tenant_id", "log_uuid", "seq", postgresql_where=text("kind = 'scar'")),
     Index("trail_snapshots", "tenant_id", "log_uuid", "seq", postgresql_where=text("kind = 'snapshot'")),
+    Index(
+        "trail_marks",
+        "tenant_id",
+        "kind",
+        "created_at",
+        postgresql_where=text(
+            "kind IN ('approval_required', 'scar', 'terminated', 'action_claimed', 'claim_refused')"
+        ),
+    ),
 )
 """The trail: one row a record, append-only, kept honest by CHECKs and triggers."""
 

@@ -6,7 +6,7 @@
 --   agent  text         -  Actions of this agent alone.
 --
 -- Columns:
---   reason_code  terminated, tool_not_allowed, tool_call_limit, rate_limited, insufficient_budget, rejected.
+--   reason_code  The guard's code, such as tool_not_allowed or approval_expired; rejected: by a person.
 --   tool         The tool that was asked for.
 --   denied       Actions denied.
 --   agents       Agents that asked.

@@ -1,4 +1,4 @@
--- Whose clocks cannot be believed? Nodes that say they began long before or after they were recorded.
+-- Whose clocks cannot be believed? What says that it began or happened long before or after it was recorded.
 --
 -- Parameters:
 --   since  timestamptz  -  Recorded at this time or later.
@@ -6,15 +6,17 @@
 --
 -- Columns:
 --   agent_id          The agent.
---   nodes             Nodes that say when they began.
+--   nodes             Nodes that say when they began, and events that say when they happened.
 --   skewed            Of these, more than 5 minutes ahead of their record or more than a day behind it.
 --   most_ahead_secs   Furthest ahead of its record, in seconds; negative when all are behind.
 --   most_behind_secs  Furthest behind its record, in seconds; negative when all are ahead.
 SELECT agent_id, count(*) AS nodes, count(*) FILTER (WHERE clock_skewed) AS skewed,
        extract(epoch FROM max(clock_skew)) AS most_ahead_secs,
        -extract(epoch FROM min(clock_skew)) AS most_behind_secs
-  FROM trails.trace_nodes
- WHERE started_at IS NOT NULL
+  FROM (SELECT agent_id, recorded_at, clock_skew, clock_skewed FROM trails.trace_nodes
+        UNION ALL
+        SELECT agent_id, recorded_at, clock_skew, clock_skewed FROM trails.events) AS said
+ WHERE clock_skew IS NOT NULL
    AND recorded_at >= coalesce(:since::timestamptz, '-infinity')
    AND recorded_at < coalesce(:until::timestamptz, 'infinity')
  GROUP BY agent_id

@@ -161,16 +161,16 @@ MEDDLING = {
     "view that leaves rows out": (
         (
             "CREATE OR REPLACE VIEW trails.chain_check WITH (security_invoker = true) AS"
-            " SELECT * FROM trails.chain_check_v1() AS v WHERE v.ok"
+            " SELECT * FROM trails.chain_check_v2() AS v WHERE v.ok"
         ),
         "view chain_check",
     ),
     "view over something else": (
         (
-            "CREATE FUNCTION public.chain_check_v1() RETURNS SETOF trails.chain_check LANGUAGE sql AS"
-            " 'SELECT * FROM trails.chain_check_v1() WHERE ok';"
+            "CREATE FUNCTION public.chain_check_v2() RETURNS SETOF trails.chain_check LANGUAGE sql AS"
+            " 'SELECT * FROM trails.chain_check_v2() WHERE ok';"
             "CREATE OR REPLACE VIEW trails.chain_check WITH (security_invoker = true) AS"
-            " SELECT * FROM public.chain_check_v1() AS v"
+            " SELECT * FROM public.chain_check_v2() AS v"
         ),
         "view chain_check",
     ),
@@ -179,7 +179,7 @@ MEDDLING = {
             "CREATE OR REPLACE VIEW trails.approvals WITH (security_invoker = true) AS"
             " SELECT v.tenant_id, v.agent_id, v.log_uuid, v.action_id, v.tool, v.input, v.cost, v.session_id,"
             " v.requested_at, v.decided_at, v.waited, v.decision, v.note AS decided_by, v.decided_by AS note,"
-            " v.joins, v.seq FROM trails.approvals_v1() AS v"
+            " v.joins, v.seq, v.waited_secs FROM trails.approvals_v2() AS v"
         ),
         "view approvals",
     ),

@@ -25,7 +25,8 @@ PASSWORD = "the password of an auditor"  # noqa: S105  of a throw-away server
 
 VIEWS = (
     "trace_nodes", "tool_calls", "failed_tool_calls", "corrections", "sessions", "session_paths", "actions",
-    "approvals", "scars", "agents_status", "chain_check",
+    "approvals", "scars", "agents_status", "chain_check", "decisions", "claims", "events", "model_usage",
+    "daily_tool_calls", "approvals_waiting",
 )  # fmt: skip
 READABLE = ("agent_audit_trails", "agents", "sendings", "sql_logins")
 HIDDEN = (

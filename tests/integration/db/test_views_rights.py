@@ -53,17 +53,23 @@ async def fill(pool: Pool, tenant: UUID) -> Maker:
             "outcome", {**fragment(guarded), "action_id": "act-1", "status": "failure", "detail": "no"}
         ),
         maker.row("scar", {"severity": "minor", "reason": "action failed: no", "action_id": "act-1"}),
+        maker.row("action_requested", asked | {"action_id": "act-2"}),
+        maker.row("approval_required", {"action_id": "act-2"}),
+        maker.row("claim_refused", {"action_id": "act-2", "by": "mailer", "reason": {"code": "not_allowed"}}),
+        maker.row("event", {"type": "deployed", "data": 1, "occurred_at": "2026-01-01T00:00:00Z"}),
         maker.row("terminated", {"reason": "incident", "by": "ops"}),
     ]
     await db.ledger.append(pool, rows)
     await send(pool, maker, node("root", None, "AGENT"), node("f", "root", status="failed", name="t"))
     await send(pool, maker, node("fix", "f", "SELF_CORRECTION"), node("end", "root", "OUTPUT"))
+    await send(pool, maker, node("draft", "root", "LLM_CALL", metadata={"model": "m", "tokens": 1}))
     return maker
 
 
 async def all_rows(connection: asyncpg.Connection, view: str, where: str = "") -> list[str]:
-    rows = await connection.fetch(f"SELECT * FROM trails.{view} {where}")
-    return sorted(repr(sorted(dict(row).items(), key=lambda item: item[0])) for row in rows)
+    """All that a view shows, but for what grows from one look to the next."""
+    rows = [dict(row) for row in await connection.fetch(f"SELECT * FROM trails.{view} {where}")]
+    return sorted(repr(sorted(item for item in row.items() if "waited" not in item[0])) for row in rows)
 
 
 # --- P08 ------------------------------------------------------------------------------------------------
@@ -193,6 +199,9 @@ PAYLOADS: Sequence[str] = [
     '{"action_id":"act-1","cost":-1e308,"policy":{"budget":"NaN","scar_limit":-1},"late":"yes","joined":"yes"}',
     '{"action_id":"act-1","by":{"a":1},"approved_by":[1],"note":{"a":1},"detail":[],"parent_id":{}}',
     '{"action_id":{"a":1},"severity":"fatal","policy":{"budget":{},"scar_limit":[]},"reason":"text"}',
+    '{"action_id":"act-1","tool":"t","remaining":"x","policy":{"tools":{"t":{"approval_ttl_secs":1e400}}}}',
+    '{"action_id":"act-1","tool":[],"policy":{"tools":[],"default_rule":{"approval_ttl_secs":9e15}}}',
+    '{"type":{"a":1},"data":null,"occurred_at":{"a":1},"digest":[],"tool":{}}',
 ]
 KINDS = (
     *(
@@ -204,6 +213,7 @@ KINDS = (
         "action_rejected",
     ),
     *("outcome", "scar", "terminated", "trace", "event", "key_rotated", "of another version"),
+    *("action_claimed", "claim_refused"),
 )
 
 
