@@ -68,12 +68,14 @@ def _welcome(settings: Settings, url: str, embedded: EmbeddedPostgres | None) ->
     policy = '{"budget": 10, "scar_limit": 10, "tools": {"search": {"cost": 1}}}'
     return f"""
 Lineage Trails is at {url}
-  API description    {url}/schema
+  console            {url}/   (sign in with the operator's token)
+  guides             {url}/guides
+  HTTP API           {url}/guides/api
   operator's token   {"that of TRAILS_OPERATOR_TOKEN" if from_environment else f"in {token_file}"}
   keys               {data / "keys"}
   records            {records}
 
-Try it (creates an agent, shows its standing):
+Try it (creates an agent, shows its standing; the guides begin with a tour):
   curl -sS {url}/v1/agents -H "Authorization: Bearer {token}" \\
     -H 'Content-Type: application/json' -d '{{"agent_id": "scout", "policy": {policy}}}'
 Then, in another terminal:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from litestar import get
 from litestar.response.base import ASGIResponse
 from markupsafe import Markup
@@ -70,8 +71,10 @@ def pages() -> Mapping[str, Rendered]:
     """The guides by name, in the order in which they are listed."""
     texts = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.md"))}
     texts[README] = _readme()
+    rendered = {name: render_markdown(text) for name, text in texts.items()}
+    rendered[README] = msgspec.structs.replace(rendered[README], title="What it is, and a tour")
     names = [*(name for name in ORDER if name in texts), *sorted(texts.keys() - set(ORDER))]
-    return {name: render_markdown(texts[name]) for name in names}
+    return {name: rendered[name] for name in names}
 
 
 @cache

@@ -151,6 +151,31 @@ def assert_told(page: Page, said: str, count: int) -> None:
         assert answer in said
 
 
+def test_what_the_first_start_prints_works(reader: Reader) -> None:
+    log = (reader.folder / "server.log").read_text("utf-8")
+    welcome = log[: log.index("Ctrl-C stops.")]
+    places = re.findall(r"^  [a-zA-Z ]{15,}  (http://\S+)", welcome, re.MULTILINE)
+    assert len(places) == 3
+    for place in places:
+        assert httpx2.get(place, timeout=30, follow_redirects=True).status_code == HTTPStatus.OK, place
+    commands = "\n".join(re.findall(r"^  (?:  )?(?:curl|-H|export|trails) .*$", welcome, re.MULTILINE))
+    told = reader.follow(Page(reader.folder, f"```sh\n{commands}\n```\n"))
+    assert '"agent_id":"scout"' in told
+    assert "verified: " in told
+    assert (reader.folder / "scout.jsonl").exists()
+
+
+def test_the_first_steps_of_the_help_are_commands() -> None:
+    told = subprocess.run(
+        [_trails(), "--help"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    steps, _, commands = told.partition("Commands:")
+    named = re.findall(r"^    trails (\S+)", steps, re.MULTILINE)
+    assert named[0] == "run"
+    for command in named:
+        assert re.search(rf"^  {command} ", commands, re.MULTILINE), command
+
+
 async def test_the_views_in_the_table_are_those_of_the_database(reader: Reader) -> None:
     connection = await asyncpg.connect(reader.database_url)
     views = await connection.fetch("SELECT viewname FROM pg_views WHERE schemaname = 'trails'")

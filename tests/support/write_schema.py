@@ -23,8 +23,10 @@ PICTURE: Final = FOLDER / "sql-schema.svg"
 _HEAD: Final = """\
 # The SQL schema
 
-For whoever writes SQL over the records. Everything is in the schema `trails`. This page is made from the
-database itself (`python -m tests.support.write_schema`); in `psql`, `\\d+ trails.actions` shows the same.
+For whoever writes SQL over the records: every table and view, with its columns and their meanings.
+
+Everything is in the schema `trails`. This page is made from the database itself
+(`python -m tests.support.write_schema`); in `psql`, `\\d+ trails.actions` shows the same.
 
 ![The tables with their columns and keys, and the views with what they read](sql-schema.svg)
 
