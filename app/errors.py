@@ -19,6 +19,7 @@
     │   ├── ClaimRefusedError       an action that may not be carried out (now, so, or again)
     │   ├── AlreadyTerminatedError
     │   └── IdempotencyConflictError
+    ├── CursorGoneError         a place in the feed at which this database cannot go on
     ├── PayloadTooLargeError
     ├── AnswerTooLargeError         what was asked for is more than one answer holds
     ├── UnsupportedMediaTypeError
@@ -224,6 +225,18 @@ class IdempotencyConflictError(ConflictError):
 
     def __init__(self) -> None:
         super().__init__("this Idempotency-Key was used with another body; use a new key for a new request")
+
+
+class CursorGoneError(TrailsError):
+    """A cursor of the feed is genuine, but this database cannot go on there without passing records over."""
+
+    code = "cursor_gone"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"this cursor cannot be gone on with: {why}. Begin again with from=<time>, some minutes before "
+            "the last record you have, or with from=start; an event that you have has the same id"
+        )
 
 
 class PayloadTooLargeError(TrailsError):

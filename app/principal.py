@@ -55,6 +55,7 @@ class Permission(enum.StrEnum):
     OBSERVE = "observe"
     READ_SESSIONS = "read_sessions"
     EXPORT = "export"
+    READ_FEED = "read_feed"
     ISSUE_KEY = "issue_key"
     LIST_KEYS = "list_keys"
     REVOKE_KEY = "revoke_key"
@@ -76,6 +77,7 @@ READING: Final = frozenset(
         Permission.READ_LOG,
         Permission.READ_SESSIONS,
         Permission.EXPORT,
+        Permission.READ_FEED,
         Permission.LIST_KEYS,
         Permission.READ_REDACTION,
     }

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.errors import BadRequestError
 from app.http.edge import COMMON_HEADERS, LINGER_BYTES, LINGER_SECS
-from app.http.exchange import CUT_OFF, WHOLE, tell_leaving
+from app.http.exchange import CUT_OFF, ENDED, WHOLE, tell_leaving
 from app.http.hosts import name_in
 from app.http.peer import NOBODY
 from app.http.problems import MEDIA_TYPE, problem_of
@@ -172,6 +172,7 @@ class Connection(HttpToolsProtocol):
             return not self._refusal_sent
         if not self._idle:
             self.cycle.keep_alive = False
+            self.cycle.scope[ENDED] = True  # type: ignore[literal-required]  # as WHOLE
         return not self._idle
 
     # --- what the parser calls ----------------------------------------------------------------------

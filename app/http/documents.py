@@ -35,6 +35,37 @@ Severity = Annotated[
 ]
 
 
+class FeedEvent(Struct):
+    """A record as a CloudEvents 1.0 event."""
+
+    specversion: Literal["1.0"]
+    id: Annotated[str, Meta(description="`<log_uuid>/<seq>`: the same whenever the record is told.")]
+    source: Annotated[str, Meta(description="`urn:lineage-trails:tenant:<tenant_id>`.")]
+    type: Annotated[str, Meta(description="`trails.record.` and the record's kind.")]
+    subject: Annotated[str, Meta(description="Id of the agent whose chain it is.")]
+    time: Annotated[str, Meta(description="The record's time.", extra_json_schema=_DATE_TIME)]
+    datacontenttype: Literal["application/json"]
+    data: Annotated[
+        Any, Meta(description="The record as it was signed, with hash and signature: an export line.")
+    ]
+    quarantined: Annotated[
+        Literal[True] | UnsetType,
+        Meta(description="The process that answers knows that the record's chain does not verify."),
+    ] = UNSET
+    damaged: Annotated[
+        Literal[True] | UnsetType,
+        Meta(description="What stands in the table is not what was hashed; `data` is a string."),
+    ] = UNSET
+
+
+class FeedPage(Struct):
+    """Records in the order in which they were committed, of each agent by `seq`."""
+
+    events: list[FeedEvent]
+    next: Annotated[str, Meta(description="The `after` to go on with, also when `events` is empty.")]
+    more: Annotated[bool, Meta(description="Whether there is more already; else wait before you ask again.")]
+
+
 class ToolRule(Struct, forbid_unknown_fields=True):
     """What one tool may do."""
 

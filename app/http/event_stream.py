@@ -33,7 +33,7 @@ from app.errors import (
     UnauthorizedError,
 )
 from app.http.auth import require_still
-from app.http.exchange import CUT_OFF, exchange_in
+from app.http.exchange import CUT_OFF, ENDED, exchange_in
 from app.http.streams import Ending
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ TICK_SECS: Final = 0.25
 
 HEARTBEAT_SECS: Final = 15.0
 """After so long without an event a comment is sent: proxies end what is silent, mostly after a minute."""
+
+DOUBT_SECS: Final = 1.0
+"""The same for a client that has ended its sending side: only what is sent tells whether it still reads."""
 
 CHECK_SECS: Final = 5.0
 """How often it is asked whether the caller still may have the stream."""
@@ -77,11 +80,12 @@ class Event(msgspec.Struct, frozen=True):
 
     Attributes:
         data: any text; it arrives as it is, but for its line ends, each of which arrives as a line feed.
+            None: nothing arrives, and the client resumes behind ``id`` from now on.
         id: where a client resumes that has seen it; None: it is no place to resume at.
         event: its type; None: ``message``.
     """
 
-    data: str
+    data: str | None
     id: str | None = None
     event: str | None = None
 
@@ -98,7 +102,8 @@ def framed(event: Event) -> bytes:
             if _UNFIT.search(value):
                 raise ValueError(f"the {name} of an event holds a line end or U+0000")
             lines.append(f"{name}: {value}\n")
-    lines += [f"data: {line}\n" for line in _LINE_END.split(event.data)]
+    if event.data is not None:
+        lines += [f"data: {line}\n" for line in _LINE_END.split(event.data)]
     return ("".join(lines) + "\n").encode("utf-8", "replace")
 
 
@@ -198,7 +203,7 @@ class _Running:
                 if ending is None and following.done():
                     ending = await self._pass_on(following, gone)
                     following = None
-                elif ending is None and self._now() - self._sent_at >= HEARTBEAT_SECS:
+                elif ending is None and self._is_silent():
                     ending = await self._write(_HEARTBEAT, gone)
             return await self._end(ending, gone)
         finally:
@@ -216,6 +221,11 @@ class _Running:
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         # The head goes out with the first piece of the body: a client sees at once that it is connected.
         await self._piece(b"retry: %d\n\n" % random.randint(*RETRY_MILLISECONDS))  # noqa: S311  no secret
+
+    def _is_silent(self) -> bool:
+        """Whether nothing was sent for so long that a heartbeat is due."""
+        most = DOUBT_SECS if self._scope.get(ENDED) else HEARTBEAT_SECS
+        return self._now() - self._sent_at >= min(most, HEARTBEAT_SECS)
 
     async def _must_end(self, gone: asyncio.Task[None]) -> Ending | None:
         if gone.done():

@@ -320,3 +320,29 @@ CREATED_TENANT: Final[dict[str, Any]] = {
 }
 TENANTS: Final[dict[str, Any]] = {"tenants": [{**TENANT, "suspended": False}]}
 REASON: Final[dict[str, Any]] = {"reason": "contract ended"}
+
+FEED_EVENT: Final[dict[str, Any]] = {
+    "specversion": "1.0",
+    "id": "4dd5a2dc-1a38-4c5d-8b1a-7bb6dd1f04a4/7",
+    "source": "urn:lineage-trails:tenant:7261696c-7300-4000-8000-000000000001",
+    "type": "trails.record.action_denied",
+    "subject": "mailer",
+    "time": "2026-11-30T12:00:00.000000Z",
+    "datacontenttype": "application/json",
+    "data": {
+        "actor": "mailer",
+        "kind": "action_denied",
+        "payload": {"action_id": "act-3", "reason": {"code": "tool_not_allowed", "tool": "rm"}},
+        "prev_hash": KEY,
+        "seq": 7,
+        "timestamp": "2026-11-30T12:00:00.000000Z",
+        "hash": HASH,
+        "signature": HASH + HASH,
+    },
+}
+FEED_PAGE: Final[dict[str, Any]] = {
+    "events": [FEED_EVENT],
+    "next": "AbT0-3kQm1yfC0eX2vJw7AGTk88AAAAAB1vNFgGTzQPpzQPpkMDAwA",
+    "more": False,
+}
+FEED_STREAM: Final = f"retry: 2741\n\nid: AbT0-3kQm1yfC0eX2vJw7A\ndata: {json.dumps(FEED_EVENT)}\n\n"

@@ -38,6 +38,9 @@ PROBE_KEPT_SECS = 1.0
 WHOLE = "trails.whole"
 """In the scope once the request has arrived whole, if the server says so: nobody has to be waited for."""
 
+ENDED = "trails.ended"
+"""In the scope once the client has ended its sending side, if the server says so: it may be gone."""
+
 CUT_OFF = "trails.cut_off"
 """In the scope, if the server says so: what ends the connection by a reset, with a reason for the log."""
 

@@ -38,6 +38,7 @@ from app.http.problems import no_such_path
 from app.http.responses import Answer
 from app.http.streams import Streams
 from app.http.traffic import CLASSES, Traffic
+from app.ledger.feed.poller import Pollers
 from app.ledger.meter import Distribution, Load, Meter
 from app.tokens import bearer_of
 
@@ -141,6 +142,7 @@ class _ServiceCollector(Collector):
         yield from _patrol(services.ledger.meter)
         yield from _load(services.ledger.load())
         yield from _streams(services.streams)
+        yield from _feed(services.ledger.feed.pollers)
         room = services.room
         held = [(("arriving",), room.held), (("work",), room.work.taken)]
         yield _gauges("trails_large_body_bytes", "Bytes of large bodies.", held, "room")
@@ -173,6 +175,14 @@ def _streams(streams: Streams) -> Iterator[Metric]:
     ended = [((reason,), count) for reason, count in streams.ended.items()]
     yield _counter("trails_event_streams_ended", "Event streams that ended.", ended, "reason")
     yield _counter("trails_events_streamed", "Events sent on streams.", [((), streams.sent)])
+
+
+def _feed(pollers: Pollers) -> Iterator[Metric]:
+    yield _gauge("trails_feed_pollers", "Tenants whose feed somebody listens to.", len(pollers))
+    about = "Times that the database was asked for new records."
+    yield _counter("trails_feed_polls", about, [((), pollers.polls)])
+    about = "How long these took in all."
+    yield _counter("trails_feed_poll_seconds", about, [((), pollers.seconds)])
 
 
 def _ledger(meter: Meter) -> Iterator[Metric]:

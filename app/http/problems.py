@@ -64,6 +64,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.ClaimRefusedError: Row(409, "Claim refused"),
     errors.AlreadyTerminatedError: Row(409, "Already terminated"),
     errors.IdempotencyConflictError: Row(409, "Idempotency conflict"),
+    errors.CursorGoneError: Row(410, "Gone"),
     errors.PayloadTooLargeError: Row(413, "Payload too large"),
     errors.AnswerTooLargeError: Row(413, "Answer too large"),
     errors.UnsupportedMediaTypeError: Row(415, "Unsupported media type"),

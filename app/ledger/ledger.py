@@ -38,6 +38,7 @@ from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
 from app.ledger.export.exporter import Exporter
+from app.ledger.feed.feed import Feed
 from app.ledger.keys.key_ring import KeyRing
 from app.ledger.keys.keystore import Keystore
 from app.ledger.meter import Load, Meter
@@ -145,6 +146,7 @@ class Ledger:
             on_revoked=self._key_ring.forget,
         )
         self._exporter = Exporter(pool, self._keystore, self.administration)
+        self.feed = Feed(pool, self._chains, master_key)
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore, self._origins)
         self._poster = Poster(

@@ -102,9 +102,9 @@ def streamed(
     authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
         connection.request("GET", path, headers={"Accept": "text/event-stream", **authorization, **headers})
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        yield Stream(answer)
+        with connection.getresponse() as answer:
+            assert answer.status == 200, answer.read()
+            yield Stream(answer)
     finally:
         connection.close()
 
