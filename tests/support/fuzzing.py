@@ -72,7 +72,8 @@ UNSAYABLE: Final = (
     r"^after: must be the next of an earlier answer",
     r"is recorded by the service alone; choose another$",
     r"^the character U\+0000, which cannot be stored",
-    r"^(from|since|until|expires_at|(events\[\d+\]\.)?occurred_at): is (no time that exists|not within the years)",
+    r"^(from|since|until|expires_at|(events\[\d+\]\.)?occurred_at): is no time that exists",
+    r"^(from|since|until|expires_at|(events\[\d+\]\.)?occurred_at): is not within the years",
 )
 """Rules beyond JSON Schema's words: why a request that has the described form may be refused after all."""
 

@@ -282,7 +282,7 @@ def test_h19_a_stream_ends_with_the_key_that_it_was_asked_for_with(
         operator.send("DELETE", f"/v1/keys/{issued['key']['key_id']}")
         *_, end = stream
         assert (end.event, json.loads(end.data)["code"]) == ("end", "unauthorized")
-    assert service.app.services.streams.ended[Ending.REFUSED] == 1
+    assert until(lambda: service.app.services.streams.ended[Ending.REFUSED] == 1)
 
 
 def test_many_streams_of_a_tenant_ask_the_database_once(service: Running, operator: Client) -> None:
