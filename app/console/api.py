@@ -60,10 +60,11 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Form(msgspec.Struct, frozen=True):
-    """One form of a body or an answer: its media type, what it is, and examples of it as text."""
+    """One form of a body or an answer: its media type, what it is, its members, and examples as text."""
 
     media_type: str
     type: Markup
+    members: tuple[Member, ...]
     examples: tuple[str, ...]
 
 
@@ -112,14 +113,14 @@ async def api_page(request: Call) -> ASGIResponse:
 
 def api_of(document: Object) -> Api:
     """What the page shows of an OpenAPI document."""
+    schemas = document["components"]["schemas"]
     routes = [
-        _route(path, method, operation)
+        _route(path, method, operation, schemas)
         for path, item in document["paths"].items()
         for method, operation in item.items()
     ]
     routes.sort(key=lambda route: _group(route.path))  # stable: within a group the document's order
     groups = itertools.groupby(routes, key=lambda route: _group(route.path))
-    schemas = document["components"]["schemas"]
     shapes = [_shape(name, schemas[name]) for name in sorted(schemas) if "properties" in schemas[name]]
     return Api(tuple((name, tuple(found)) for name, found in groups), tuple(shapes))
 
@@ -131,7 +132,7 @@ def _group(path: str) -> str:
     return "actions" if "actions" in words else words[1]
 
 
-def _route(path: str, method: str, operation: Object) -> Route:
+def _route(path: str, method: str, operation: Object, schemas: Object) -> Route:
     parts = re.split(r"\n\s*\n", operation.get("description", ""))
     return Route(
         anchor=f"{method}{re.sub(r'[^a-z0-9_]+', '-', path.lower())}".rstrip("-"),
@@ -141,9 +142,9 @@ def _route(path: str, method: str, operation: Object) -> Route:
         about=tuple(_told(part) for part in parts),
         roles=tuple(operation.get(ROLES, ())),
         fields=tuple(_field(parameter) for parameter in operation.get("parameters", ())),
-        body=tuple(_forms(operation.get("requestBody", {}).get("content", {}))),
+        body=tuple(_forms(operation.get("requestBody", {}).get("content", {}), schemas)),
         curl=_curl(path, method, operation),
-        answer=tuple(_forms(operation["responses"]["200"]["content"])),
+        answer=tuple(_forms(operation["responses"]["200"]["content"], {})),
         problems=tuple(
             _problem(status, response)
             for status, response in operation["responses"].items()
@@ -159,10 +160,12 @@ def _field(parameter: Object) -> Member:
     )
 
 
-def _forms(content: Mapping[str, Object]) -> Iterator[Form]:
+def _forms(content: Mapping[str, Object], schemas: Object) -> Iterator[Form]:
+    """The forms of a body or an answer, with the members of one that is an object among ``schemas``."""
     for media_type, form in content.items():
+        schema = schemas.get(form["schema"].get("$ref", "").removeprefix(_REF), {})
         examples = tuple(_written(example["value"]) for example in form["examples"].values())
-        yield Form(media_type, _type(form["schema"]), examples)
+        yield Form(media_type, _type(form["schema"]), tuple(_members(schema)), examples)
 
 
 def _problem(status: str, response: Object) -> Problem:
@@ -190,12 +193,13 @@ def _curl(path: str, method: str, operation: Object) -> str:
 
 
 def _shape(name: str, schema: Object) -> Shape:
+    return Shape(name, _told(schema.get("description", "")), tuple(_members(schema)))
+
+
+def _members(schema: Object) -> Iterator[Member]:
     required = set(schema.get("required", ()))
-    members = (
-        Member(member, _type(told), member in required, _told(told.get("description", "")))
-        for member, told in schema["properties"].items()
-    )
-    return Shape(name, _told(schema.get("description", "")), tuple(members))
+    for name, told in schema.get("properties", {}).items():
+        yield Member(name, _type(told), name in required, _told(told.get("description", "")))
 
 
 def _type(schema: Object) -> Markup:

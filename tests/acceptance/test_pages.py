@@ -12,7 +12,7 @@ from hatchling.builders.wheel import WheelBuilder
 from app.client.settings import AGENT_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE
 from app.settings import SETTINGS
 from db.cookbook import recipes
-from tests.support.pages import NOTED, ROOT, RUN, Page, noted, page_at, pages
+from tests.support.pages import FOLDER, NOTED, ROOT, RUN, Page, noted, page_at, pages
 
 ALL = list(pages())
 EVERYTHING = "\n".join(page.text for page in ALL)
@@ -53,7 +53,8 @@ def test_the_readme_names_every_guide() -> None:
 
 def test_the_wheel_has_every_guide() -> None:
     packed = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
-    assert {f"app/guides/{page.path.name}" for page in ALL[1:]} <= packed
+    files = [*(page.path for page in ALL[1:]), *FOLDER.glob("*.svg")]
+    assert {f"app/guides/{path.name}" for path in files} <= packed
 
 
 def test_every_room_of_the_code_is_named() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import json
 import re
-from typing import Final
+import shlex
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
@@ -97,6 +99,7 @@ def test_the_api_page_has_every_route_with_who_may_and_its_errors(visit: Visit, 
         for method, operation in item.items():
             section = sections[method.upper(), path]
             assert operation["summary"] in html.unescape(section)
+            check_command(html.unescape(section), path, method, operation)
             for role in operation.get(ROLES, ["everybody"]):
                 assert role in section
             for status, response in operation["responses"].items():
@@ -104,3 +107,17 @@ def test_the_api_page_has_every_route_with_who_may_and_its_errors(visit: Visit, 
                 for problem in problems.values():
                     assert f"<li>{status} " in section
                     assert f"<code>{problem['value']['code']}</code>" in section
+
+
+def check_command(section: str, path: str, method: str, operation: dict[str, Any]) -> None:
+    """The example is a command that a shell understands, with the body that the description shows."""
+    [command] = re.findall(r"<code>(curl .*?)</code>", section, re.DOTALL)
+    words = shlex.split(command)
+    address = re.compile(r"\$url" + re.sub(r"\{\w+\}", "[^/{}]+", path))
+    assert any(address.fullmatch(word) for word in words)
+    assert ("-X" in words) is (method not in {"get", "post"})
+    assert ("Authorization: Bearer $token" in words) is (ROLES in operation)
+    content = operation.get("requestBody", {}).get("content", {})
+    if "application/json" in content:
+        examples = content["application/json"]["examples"].values()
+        assert json.loads(words[words.index("-d") + 1]) in [example["value"] for example in examples]
