@@ -36,10 +36,11 @@ _SESSION: Final = statements("session")
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """One chain to export."""
+    """One chain to export; ``length`` is how many records it has, by the ``seq`` of the last one."""
 
     agent_id: str
     log_uuid: UUID
+    length: int
 
 
 class PublicKeyRow(msgspec.Struct, frozen=True):

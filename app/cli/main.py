@@ -21,7 +21,7 @@ _COMMANDS: Final = {
     "serve": "Serve an existing database; refuses an unsafe role or schema.",
     "migrate": "Bring a database to the newest schema.",
     "verify": "Check exported files or a whole database.",
-    "export": "Write one agent's records to a file.",
+    "export": "Write records to a file.",
     "show": "Show records as a table, safe for any terminal.",
     "query": "Answer an auditor's question from the trail.",
     "tenant": "Create, list and suspend tenants.",

@@ -239,3 +239,11 @@ SELECT a.tenant_id, t.slug, a.log_uuid
   FROM trails.agents AS a LEFT JOIN trails.tenants AS t USING (tenant_id)
  WHERE a.agent_id = $1 AND ($2::text IS NULL OR t.slug = $2)
  ORDER BY t.slug, a.tenant_id;
+
+-- name: own_tenant
+-- The tenant of an auditor's login.
+SELECT tenant_id FROM trails.sql_logins WHERE login = current_user;
+
+-- name: tenant_called
+-- The tenant of a slug.
+SELECT tenant_id FROM trails.tenants WHERE slug = $1;

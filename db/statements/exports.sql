@@ -18,11 +18,13 @@ SELECT key_id, public_key,
  ORDER BY created_at, key_id;
 
 -- name: chains
--- The chains of a tenant, or of some of its agents.
-SELECT agent_id, log_uuid
-  FROM trails.agents
- WHERE tenant_id = $1 AND ($2::text[] IS NULL OR agent_id = ANY ($2))
- ORDER BY agent_id, log_uuid;
+-- The chains of a tenant, or of some of its agents, and how many records each has by its last one's seq.
+SELECT a.agent_id, a.log_uuid,
+       coalesce((SELECT max(t.seq) + 1 FROM trails.agent_audit_trails AS t
+                  WHERE t.tenant_id = a.tenant_id AND t.log_uuid = a.log_uuid), 0) AS length
+  FROM trails.agents AS a
+ WHERE a.tenant_id = $1 AND ($2::text[] IS NULL OR a.agent_id = ANY ($2))
+ ORDER BY a.agent_id, a.log_uuid;
 
 -- name: records
 -- The records of a chain behind a position, so many and so many bytes of text at most, and one more. By seq and

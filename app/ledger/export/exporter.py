@@ -50,6 +50,8 @@ class Exported:
         media_type: of the file.
         is_partial: whether records of a chain are left out.
         pieces: its bytes; whoever gets the last of them has all of it.
+        sums: what was exported so far.
+        total: records to export, where that is known before.
     """
 
     def __init__(self, run: Run, pieces: AsyncIterator[bytes]) -> None:
@@ -59,6 +61,7 @@ class Exported:
         self.is_partial = wanted.view is None and not wanted.whole_chains
         self.pieces = pieces
         self.sums = run.sums
+        self.total = run.total
 
 
 class Exporter:

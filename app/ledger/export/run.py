@@ -61,7 +61,8 @@ class Run:
     Attributes:
         told: whose, of what, of which moment.
         sums: what was exported so far.
-        chains: how many there are to export; None for rows of a view.
+        chains: those to export; None for rows of a view.
+        total: records to export, where that is known before.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class Run:
         self.told = told
         self.sums = Sums()
         self.chains = chains
+        whole = chains is not None and told.wanted.whole_chains
+        self.total = sum(chain.length for chain in chains or ()) if whole else None
         self._connection = connection
         self._writer = writer
 
