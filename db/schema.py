@@ -39,12 +39,12 @@ OWNER_ROLE: Final = "trails_owner"
 """Owns schema, tables and functions; runs the migrations; nobody logs in as it."""
 
 APP_ROLE: Final = "trails_app"
-"""The service: SELECT and INSERT, nothing else."""
+"""The service: SELECT and INSERT, and DELETE of what has been decided from the index of what waits."""
 
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 13))
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 14))
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -298,6 +298,19 @@ sendings = Table(
     ),
 )
 """Which records of a session hold a node: an index and no evidence, written by a trigger of the trail."""
+
+waiting_actions = Table(
+    "waiting_actions",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    Column("log_uuid", Uuid, nullable=False),
+    _key_text("action_id"),
+    Column("seq", BigInteger, nullable=False),
+    Column("held_at", DateTime(timezone=True), nullable=False),
+    PrimaryKeyConstraint("tenant_id", "log_uuid", "action_id", name="waiting_actions_pkey"),
+    CheckConstraint("seq >= 0", name="waiting_actions_seq_range"),
+)
+"""Which actions wait for a person: an index and no evidence, kept by a trigger of the trail."""
 
 api_keys = Table(
     "api_keys",

@@ -25,6 +25,7 @@ from app.errors import (
     InvalidStateError,
     MirrorError,
     TooManyRequestsError,
+    TrailsError,
     UnknownActionError,
 )
 from app.guard import drafts
@@ -56,6 +57,7 @@ __all__ = [
     "decision_of",
     "lapsed_ids",
     "missing_termination",
+    "objection",
     "refusal_of",
     "reject",
     "report",
@@ -151,7 +153,9 @@ def approve(
     """
     scene = drafts.scene_of(state, actor=actor, log_uuid=log_uuid, now_us=now_us, agent_id=agent_id, key=key)
     pending = _pending(state, action)
-    _require_another_key(scene, action, pending)
+    against = objection(pending, action.action_id, agent_id=agent_id, actor=actor, key=key)
+    if against is not None:
+        raise against
     refusal = expired(scene.policy, action.tool, pending.asked_us, scene.now_us)
     refusal = refusal or check(state, action.tool, action.cost, scene.now_us)
     if refusal is not None:
@@ -349,18 +353,22 @@ def _pending(state: GuardState, action: Action) -> Pending:
     return pending
 
 
-def _require_another_key(scene: drafts.Scene, action: Action, pending: Pending) -> None:
-    """The one check of who approves, whichever way it comes: nobody their own, nobody twice (case G08).
+def objection(
+    pending: Pending, action_id: str, *, agent_id: str | None, actor: str, key: str | None
+) -> TrailsError | None:
+    """Why ``actor`` with this key may not approve what waits; None: it may. Nobody their own, nobody twice.
 
-    A key's name is its holder's: another key of the same name, issued when the first was revoked, is nobody
-    else. The agent's own name is not a holder's.
+    The one check of who approves, whichever way it comes (case G08). A key's name is its holder's: another
+    key of the same name, issued when the first was revoked, is nobody else. The agent's own name is not a
+    holder's.
     """
-    asked = scene.actor in pending.names and scene.actor != scene.agent_id
-    if scene.key in pending.keys or asked:
-        raise ForbiddenError(
-            f"{action.action_id} was asked for with this key, which cannot approve it; another key can"
+    asked = actor in pending.names and actor != agent_id
+    if key in pending.keys or asked:
+        return ForbiddenError(
+            f"{action_id} was asked for with this key, which cannot approve it; another key can"
         )
-    if any(scene.key == given.key or scene.actor == given.by for given in pending.approvals):
-        raise ConflictError(
-            f"{action.action_id} was approved with this key; it waits for the approval of another one"
+    if any(key == given.key or actor == given.by for given in pending.approvals):
+        return ConflictError(
+            f"{action_id} was approved with this key; it waits for the approval of another one"
         )
+    return None

@@ -427,6 +427,29 @@ class PendingEntry(Struct):
     expired: Expired = UNSET
 
 
+class QueueEntry(PendingEntry, kw_only=True):
+    """One action of the tenant that waits for a person."""
+
+    agent_id: AgentId
+    requested_by: list[str]
+
+
+class QuarantinedQueue(Struct):
+    """An agent whose chain does not verify: what waits in it nobody can say, and nothing is decided."""
+
+    agent_id: AgentId
+    error: str
+    action_ids: list[str]
+
+
+class ApprovalQueue(Struct):
+    """What waits for a person in the whole tenant, oldest first; ``next`` continues the list (``after``)."""
+
+    approvals: list[QueueEntry]
+    quarantined: list[QuarantinedQueue]
+    next: str | None
+
+
 class PendingList(Struct):
     """What waits for a person, oldest first."""
 

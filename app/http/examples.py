@@ -72,6 +72,17 @@ PENDING: Final[dict[str, Any]] = {
         }
     ]
 }
+APPROVALS: Final[dict[str, Any]] = {
+    "approvals": [
+        {
+            "agent_id": "mailer",
+            **PENDING["pending"][0],
+            "requested_by": ["mailer"],
+        }
+    ],
+    "quarantined": [],
+    "next": None,
+}
 APPROVAL: Final[dict[str, Any]] = {"approver": "Ada", "note": "checked the address"}
 REJECTION: Final[dict[str, Any]] = {"approver": "Ada", "reason": "wrong address", "scar": "minor"}
 NEW_CLAIM: Final[dict[str, Any]] = {"tool": "search", "input": {"query": "rate of exchange"}}

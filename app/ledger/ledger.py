@@ -34,6 +34,7 @@ from app.guard.claim import claim
 from app.guard.standing import standing
 from app.heads import NO_HEADS, KeptHeads
 from app.ledger.act import Actor
+from app.ledger.approvals import Approvals, require_seen
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from app.guard.decide import Act, Ask, Decision
     from app.guard.policy import Policy
     from app.guard.state import Action, GuardState
+    from app.ledger.approvals import Place, Queue
     from app.ledger.clock import Clock
     from app.ledger.export.exporter import Exported
     from app.ledger.export.wanted import Wanted
@@ -147,6 +149,7 @@ class Ledger:
         )
         self._exporter = Exporter(pool, self._keystore, self.administration)
         self.feed = Feed(pool, self._chains, master_key)
+        self._approvals = Approvals(pool, self._chains, self._actor, clock)
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore, self._origins)
         self._poster = Poster(
@@ -405,18 +408,36 @@ class Ledger:
         chain = await self._chain(grant)
         return await pending_of(self._pool, chain, await self._actor.refresh(chain), self._clock())
 
+    async def approvals(self, grant: Grant, after: Place | None, limit: int) -> Queue:
+        """What waits for a person in the whole tenant, oldest first, no older than this call."""
+        return await self._approvals.page(grant.tenant_id, after, limit)
+
+    async def approvals_waiting(self, grant: Grant) -> int:
+        """How long the queue is, as its index says, counted up to some number: for a hint."""
+        return await self._approvals.length(grant.tenant_id)
+
     async def approve(
-        self, grant: Grant, action_id: str, body: bodies.Approve, stamp: Stamp | None = None
+        self,
+        grant: Grant,
+        action_id: str,
+        body: bodies.Approve,
+        stamp: Stamp | None = None,
+        *,
+        seen: str | None = None,
     ) -> Decision:
         """Lets a held action go, after the guard has checked it once more.
 
+        ``seen`` is the hash of the request's record that was shown to whoever decides.
+
         Raises:
             ForbiddenError: it was asked for with the same key.
+            ConflictError: another request stands under this id than the one that was shown.
         """
         chain = await self._chain(grant)
         body, note, stamp = await self._redacting.texts(grant, body, stamp, "approver", "note")
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
+            require_seen(state, action_id, seen)
             act = decide.approve(
                 state,
                 action,
@@ -433,13 +454,23 @@ class Ledger:
         return _decision(await self._act_on(chain, action_id, on, stamp))
 
     async def reject(
-        self, grant: Grant, action_id: str, body: bodies.Reject, stamp: Stamp | None = None
+        self,
+        grant: Grant,
+        action_id: str,
+        body: bodies.Reject,
+        stamp: Stamp | None = None,
+        *,
+        seen: str | None = None,
     ) -> Decision:
-        """Refuses a held action, with a scar for having asked when the operator says so."""
+        """Refuses a held action, with a scar for having asked when the operator says so.
+
+        ``seen`` is as for ``approve``.
+        """
         chain = await self._chain(grant)
         body, note, stamp = await self._redacting.texts(grant, body, stamp, "approver", "reason")
 
         def on(state: GuardState, action: Action, now_us: int) -> Act:
+            require_seen(state, action_id, seen)
             act = decide.reject(
                 state,
                 action,

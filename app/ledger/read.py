@@ -12,7 +12,7 @@ from app.chain.verify import verify_detached
 from app.errors import ChainError, MirrorError, NotFoundError
 from app.guard.kinds import ACTION_ALLOWED, OUTCOME
 from app.guard.standing import waiting_standing
-from app.guard.state import Action, GuardState, fold_action
+from app.guard.state import Action, GuardState, Pending, fold_action
 from app.ledger.mirror import check_mirror
 from app.moment import to_microseconds
 
@@ -130,10 +130,15 @@ async def pending_of(pool: Pool, chain: Chain, state: GuardState, now_us: int) -
         row = found.get(item.seq)
         if row is None or row.hash != item.hash:
             raise chain.quarantine(GONE.format(seq=item.seq))
-        requested_at = format_timestamp(to_microseconds(row.created_at))
-        entry: JsonObject = {"requested_at": requested_at, "seq": row.seq, "action": _proven(chain, row)}
-        listed.append(entry | waiting_standing(state, item, now_us))
+        listed.append(pending_entry(chain, state, item, row, now_us))
     return listed
+
+
+def pending_entry(chain: Chain, state: GuardState, item: Pending, row: TrailRow, now_us: int) -> JsonObject:
+    """One action that waits, from the row of its request, whose hash is the one that was verified."""
+    requested_at = format_timestamp(to_microseconds(row.created_at))
+    entry: JsonObject = {"requested_at": requested_at, "seq": row.seq, "action": _proven(chain, row)}
+    return entry | waiting_standing(state, item, now_us)
 
 
 async def log_page(pool: Pool, chain: Chain, after: int | None, limit: int) -> tuple[list[str], JsonObject]:

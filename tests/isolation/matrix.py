@@ -42,6 +42,7 @@ _IN_QUERIES: Final = {
     ("/v1/sessions/{session_id:str}", "after"): "1,2026-01-01T00:00:00.000000Z,{0.key_id}",
     ("/v1/agents", "after"): "{0.agent_id}",
     ("/v1/export", "agent"): "{0.agent_id}",
+    ("/v1/approvals", "after"): "1,{0.key_id}{0.key_id},act-1",
     ("/v1/tenants", "after"): "{0.slug}",
 }
 

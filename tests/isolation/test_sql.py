@@ -189,7 +189,8 @@ async def test_p07_no_row_of_another_tenant_can_be_written(shared: Database, wor
                 f"DELETE FROM trails.{relation.name} WHERE tenant_id = $1",
             ):
                 state = await _refusal(connection, world, statement, world.theirs.ids.tenant_id)
-                assert state == DENIED, (relation.name, statement)
+                is_kept_by_trigger = (relation.name, statement[:6]) == ("waiting_actions", "DELETE")
+                assert state == ("DELETE 0" if is_kept_by_trigger else DENIED), (relation.name, statement)
 
 
 async def _writable(admin: Any, relation: str) -> list[str]:

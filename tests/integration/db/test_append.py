@@ -232,12 +232,15 @@ async def test_p33_agents_are_listed_in_the_order_of_their_bytes(pool: Pool, ten
     assert [chain.agent_id for chain in await db.ledger.chains(pool, tenant)] == sorted(names)
 
 
-async def test_p37_select_and_insert_are_all_that_the_service_holds(pool: Pool) -> None:
+async def test_p37_select_and_insert_are_all_that_the_service_holds_of_evidence(pool: Pool) -> None:
     held = await pool.fetch(
         "SELECT c.relname, x.privilege_type FROM pg_class c, aclexplode(c.relacl) x"
         " WHERE c.relnamespace = 'trails'::regnamespace AND x.grantee = 'trails_app'::regrole"
     )
-    assert {row["privilege_type"] for row in held} == {"SELECT", "INSERT"}
+    assert {row["privilege_type"] for row in held} == {"SELECT", "INSERT", "DELETE"}
+    # What has been decided leaves the index of what waits; a trigger checks that it has been.
+    deleted = [row["relname"] for row in held if row["privilege_type"] == "DELETE"]
+    assert deleted == ["waiting_actions"]
     assert {row["relname"] for row in held if row["privilege_type"] == "INSERT"} == {
         "agent_audit_trails",
         "agents",
@@ -249,6 +252,7 @@ async def test_p37_select_and_insert_are_all_that_the_service_holds(pool: Pool) 
         "spans",
         "tenant_suspensions",
         "tenants",
+        "waiting_actions",
     }
 
 

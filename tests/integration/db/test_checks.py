@@ -267,7 +267,7 @@ async def test_a_refusal_to_start_does_not_list_everything(
 ) -> None:
     await admin.execute("ALTER TABLE trails.agents DISABLE TRIGGER ALL")
     await admin.execute(f"ALTER TABLE {TRAIL} DISABLE TRIGGER ALL")
-    with pytest.raises(StartupError, match="; and 3 more, see trails verify"):
+    with pytest.raises(StartupError, match="; and 4 more, see trails verify"):
         await check_start(app)
 
 

@@ -33,6 +33,7 @@ def test_every_answer_has_its_described_shape(operator: Client) -> None:
     assert isinstance(denied, documents.Denied)
 
     assert len(is_a(operator.get(f"{base}/actions/pending"), documents.PendingList).pending) == 2
+    assert len(is_a(operator.get("/v1/approvals"), documents.ApprovalQueue).approvals) == 2
     is_a(operator.post(f"{base}/actions/act-2/approve", examples.APPROVAL), documents.Decision)
     is_a(operator.post(f"{base}/actions/act-3/reject", examples.REJECTION), documents.Decision)
     is_a(agent.post(f"{base}/actions/act-1/outcome", examples.OUTCOME), documents.Status)

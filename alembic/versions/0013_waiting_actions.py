@@ -1,0 +1,21 @@
+"""What waits for a person is found without a look at every chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+from db.migrate import run_script
+
+revision = "0013"
+down_revision = "0012"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".sql"))
+
+
+def downgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".down.sql"))
