@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
@@ -71,6 +72,29 @@ class Entry(msgspec.Struct, frozen=True):
     last_recorded_at: datetime
 
 
+class Sums(msgspec.Struct, frozen=True):
+    """Calls of a session, what it used, and when its senders say that it ran; None where nobody said."""
+
+    session_id: UUID
+    tool_calls: int
+    failed_tool_calls: int
+    total_tokens: Decimal | None
+    cost: Decimal | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Model(msgspec.Struct, frozen=True):
+    """What one model used in a session; ``model`` is None where tokens were sent without one."""
+
+    model: str | None
+    calls: int
+    input_tokens: Decimal | None
+    output_tokens: Decimal | None
+    total_tokens: Decimal | None
+    cost: Decimal | None
+
+
 async def rows(
     pool: Pool, tenant_id: UUID, session_id: UUID, *, after: Place, upto: datetime, limit: int = CHUNK
 ) -> list[TrailRow]:
@@ -123,3 +147,17 @@ async def entries(pool: Pool, tenant_id: UUID, session_ids: Sequence[UUID]) -> l
         found = await connection.fetch(_SQL["entries"], tenant_id, list(session_ids))
     by_id = {row["session_id"]: Entry(*row) for row in found}
     return [by_id[session_id] for session_id in session_ids if session_id in by_id]
+
+
+async def sums(pool: Pool, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, Sums]:
+    """What each of these sessions used."""
+    async with tenant_transaction(pool, tenant_id) as connection:
+        found = await connection.fetch(_SQL["sums"], tenant_id, list(session_ids))
+    return {row["session_id"]: Sums(*row) for row in found}
+
+
+async def models(pool: Pool, tenant_id: UUID, session_id: UUID) -> list[Model]:
+    """What each model used in one session, the most tokens first."""
+    async with tenant_transaction(pool, tenant_id) as connection:
+        found = await connection.fetch(_SQL["models"], tenant_id, session_id)
+    return [Model(*row) for row in found]

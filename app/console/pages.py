@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from litestar.handlers import HTTPRouteHandler
 
-from app.console import api, guides, home, signing_in, static_files
+from app.console import api, failures, guides, home, sessions, signing_in, static_files
 
 PAGES: tuple[HTTPRouteHandler, ...] = (
     home.home,
+    sessions.list_sessions,
+    sessions.show_session,
+    sessions.session_json,
+    failures.show_failures,
     signing_in.sign_in_page,
     signing_in.sign_in,
     signing_in.sign_out,

@@ -14,7 +14,8 @@ from app.http.operation import AGENT_ID, TEXT, Field, describe
 from app.http.query import instant_of, known_fields, page_of
 from app.http.responses import Answer, answer
 from app.http.target import Query, one_field
-from app.ledger.sessions import MAX_NODES, NodeCursor, SessionQuery, read_beginning
+from app.ledger.session_reading import MAX_NODES
+from app.ledger.sessions import NodeCursor, SessionQuery, read_beginning
 from app.principal import Permission
 from app.trace.fragment import MAX_NAME_CHARS
 from app.trace.node import read_uuid
@@ -71,7 +72,7 @@ async def list_sessions(request: Call) -> Answer:
     page = page_of(request, default=SESSION_LIMIT, most=MAX_SESSION_LIMIT)
     query = SessionQuery(
         limit=page.limit,
-        wanted=_wanted(fields),
+        wanted=wanted_of(fields),
         since_us=instant_of(fields, "since"),
         until_us=instant_of(fields, "until"),
         after=None if page.after is None else read_beginning(page.after),
@@ -118,7 +119,12 @@ async def read_session(request: Call) -> Answer:
     return Answer(text.encode())
 
 
-def _wanted(fields: Query) -> Wanted:
+def wanted_of(fields: Query) -> Wanted:
+    """Which sessions a query asks for.
+
+    Raises:
+        BadRequestError: a field that cannot be what it is to be.
+    """
     agent, node_type = one_field(fields, "agent"), one_field(fields, "node_type")
     if agent is not None:
         check_agent_id(agent)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -39,6 +39,7 @@ from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.clock import system_clock
 from app.ledger.commit import Committer
 from app.ledger.export.exporter import Exporter
+from app.ledger.failures import Failures
 from app.ledger.feed.feed import Feed
 from app.ledger.keys.key_ring import KeyRing
 from app.ledger.keys.keystore import Keystore
@@ -79,14 +80,19 @@ if TYPE_CHECKING:
     from app.ledger.export.wanted import Wanted
     from app.ledger.idempotency import Keyed, Stamp
     from app.ledger.post import Entry, Receipt
-    from app.ledger.sessions import NodeCursor, SessionQuery
+    from app.ledger.sessions import NodeCursor, SessionQuery, Survey
     from app.ledger.spans.on_record import Call, Held
     from app.principal import Grant, Principal
     from app.redaction import Redactor, RuleList
     from app.trace.otlp.nesting import End
     from app.trace.span_key import SpanKey
+    from app.trace.tree import TreeNode
+    from db.failures import FailureQuery, FailureReport
     from db.pool import Pool
+    from db.sessions import Model, Sums
     from db.spans import Below
+
+T = TypeVar("T")
 
 _log: Final = logging.getLogger("trails.ledger")
 
@@ -152,6 +158,7 @@ class Ledger:
         self._approvals = Approvals(pool, self._chains, self._actor, clock)
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore, self._origins)
+        self._failures = Failures(pool)
         self._poster = Poster(
             pool, self._committer, self._standings, actor=self._actor, redacting=self._redacting, clock=clock
         )
@@ -654,6 +661,29 @@ class Ledger:
     ) -> str:
         """One session of the tenant as JSON text, from records that verify; see ``Sessions.read``."""
         return await self._sessions.read(grant.tenant_id, session_id, after=after, limit=limit)
+
+    async def survey(
+        self,
+        grant: Grant,
+        session_id: UUID,
+        look: Callable[[TreeNode, JsonObject], T],
+        *,
+        only: Callable[[TreeNode], bool] | None = None,
+    ) -> Survey[T]:
+        """One session of the tenant as a whole, from records that verify; see ``Sessions.survey``."""
+        return await self._sessions.survey(grant.tenant_id, session_id, look, only=only)
+
+    async def session_sums(self, grant: Grant, session_ids: Sequence[UUID]) -> dict[UUID, Sums]:
+        """What sessions used; see ``Sessions.sums``."""
+        return await self._sessions.sums(grant.tenant_id, session_ids)
+
+    async def session_models(self, grant: Grant, session_id: UUID) -> list[Model]:
+        """What each model used in a session; see ``Sessions.models``."""
+        return await self._sessions.models(grant.tenant_id, session_id)
+
+    async def failures(self, grant: Grant, query: FailureQuery) -> FailureReport:
+        """Failed calls of tools over time; see ``Failures.report``."""
+        return await self._failures.report(grant.tenant_id, query)
 
     # --- the trail ----------------------------------------------------------------------------------
 

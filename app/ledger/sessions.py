@@ -1,18 +1,15 @@
 """Sessions: what all agents of a tenant did together, assembled from records that verify.
 
-A session's records are verified one by one (text, signature, columns), since it holds parts of many chains;
-what does not verify is told and left out of the tree. Memory is bounded: of each node only its place is kept,
-its contents are read again for the page that shows it.
+How its records are read and verified is in ``app.ledger.session_reading``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -20,81 +17,34 @@ import msgspec
 import db.ledger
 import db.sessions
 from app.chain.canonical import canonical
-from app.chain.record import format_timestamp, hash_text
-from app.chain.strict import RECORD_DEPTH, RECORD_STRING, parse
+from app.chain.record import format_timestamp
 from app.errors import (
     AnswerTooLargeError,
     BadRequestError,
     ConflictError,
     NotFoundError,
-    QuarantinedError,
-    TenantQuarantinedError,
 )
-from app.ledger.read import verified_row
+from app.ledger.session_reading import EVER, FIRST, LIMITS, MARK_LENGTH, Limits, OriginOf, Reading
 from app.moment import from_microseconds, to_microseconds
 from app.trace.instant import parse_instant
 from app.trace.node import is_uuid
-from app.trace.tree import GUARD_KINDS, Source, assemble, outline, sendings_of
-from db.sessions import Beginning, Place, Wanted
+from app.trace.tree import assemble, outline
+from db.sessions import Beginning, Wanted
 
 if TYPE_CHECKING:
-    from app.chain.keys import PublicKey
     from app.chain.strict import JsonObject, JsonValue
-    from app.ledger.chain import Chain, Chains
-    from app.ledger.keys.keystore import Keystore, TenantKeys
+    from app.ledger.chain import Chains
+    from app.ledger.keys.keystore import Keystore
     from app.ledger.tenancy.origins import Origins
     from app.trace.tree import Sending, Tree, TreeNode
-    from db.ledger import TrailRow
     from db.pool import Pool
-
-MAX_NODES: Final = 20_000
-"""Nodes in one answer."""
-
-MAX_UNVERIFIED: Final = 1_000
-"""Records that do not verify that one answer lists."""
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What bounds the work and the memory of one answer."""
-
-    nodes: int = MAX_NODES
-    """Nodes in one answer."""
-
-    answer_bytes: int = 32 * 1024 * 1024
-    """Bytes of nodes in one answer."""
-
-    sendings: int = 100_000
-    """Nodes, each as often as it was sent, of a session that is assembled; about 60 MB while it is."""
-
-    kept_chars: int = 8 * 1024 * 1024
-    """Signed text whose contents are kept, so that small sessions are read once."""
-
-    part_nodes: int = 500
-    """Nodes whose contents are read at a time."""
-
-    part_chars: int = 4 * 1024 * 1024
-    """Signed text, more or less, in which these may stand."""
-
-    looked_at: int = db.sessions.LOOKED_AT
-    """Records that one page of sessions looks at."""
-
-    page_bytes: int = 16 * 1024 * 1024
-    """Signed text of the sessions that a page counts, or looks into for a filter; one alone may have more."""
-
-
-LIMITS: Final = Limits()
 
 _AT_ONCE: Final = 2
 """Sessions that one process assembles at the same moment."""
 
-FIRST: Final = Place(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0), -1)
-EVER: Final = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-"""Before the first record of any session, and after the last."""
-
 _NEWEST: Final = Beginning(EVER, UUID(int=2**128 - 1))
 _MEMBERS: Final = ("name", "node_type", "inputs", "thought_process", "outputs", "metadata")
-_MARK_LENGTH: Final = 16
-_CURSOR: Final = re.compile(rf"([0-9]{{1,9}}),([0-9TZ:.+-]{{20,40}}),([0-9a-f]{{{_MARK_LENGTH}}})")
+_CURSOR: Final = re.compile(rf"([0-9]{{1,9}}),([0-9TZ:.+-]{{20,40}}),([0-9a-f]{{{MARK_LENGTH}}})")
 
 _CHANGED: Final = (
     "after: records from before this walk began came in meanwhile; start the walk again without after"
@@ -126,6 +76,35 @@ class NodeCursor(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.given},{format_timestamp(self.upto_us)},{self.mark}"
+
+
+T = TypeVar("T")
+
+
+class Survey(msgspec.Struct, Generic[T], frozen=True):
+    """A whole session, and what somebody read of its nodes.
+
+    Attributes:
+        tree: all nodes in their places.
+        seen: what was read of each node that was looked at, in the order of the tree.
+        sendings: every sending of every node, in the order of the records.
+        agents: whose records verify, in order.
+        kinds: how many records of each kind verify.
+        records: all of them, those that do not verify too.
+        first_us: time of the first record, in µs since 1970; ``last_us`` that of the last.
+        unverified: some of these, as the API lists them; ``unverified_records`` counts all.
+    """
+
+    tree: Tree
+    seen: list[T]
+    sendings: list[Sending]
+    agents: list[str]
+    kinds: Mapping[str, int]
+    records: int
+    first_us: int
+    last_us: int
+    unverified: list[JsonValue]
+    unverified_records: int
 
 
 class SessionQuery(msgspec.Struct, frozen=True):
@@ -210,17 +189,71 @@ class Sessions:
             AnswerTooLargeError: it is larger than one answer (page with ``limit``), or than can be assembled.
             ConflictError: ``after`` is of a session that has other records now.
         """
-        keys = await self._keystore.of(tenant_id)
         async with self._turns:
-            origin_of = _OriginOf(self._pool, self._origins, keys)
-            reading = _Reading(self._pool, self._chains, origin_of, session_id, self._limits)
-            await reading.run(EVER if after is None else from_microseconds(after.upto_us))
-            if not reading.records:
-                raise NotFoundError("session not found")
+            upto = EVER if after is None else from_microseconds(after.upto_us)
+            reading = await self._reading(tenant_id, session_id, upto)
             if after is not None and (after.upto_us, after.mark) != (reading.upto_us, reading.mark):
                 raise ConflictError(_CHANGED)
             tree = await asyncio.to_thread(assemble, reading.sendings)
             return await _page_of(reading, tree, after.given if after else 0, limit)
+
+    async def survey(
+        self,
+        tenant_id: UUID,
+        session_id: UUID,
+        look: Callable[[TreeNode, JsonObject], T],
+        *,
+        only: Callable[[TreeNode], bool] | None = None,
+    ) -> Survey[T]:
+        """One session as a whole, and of its nodes what ``look`` keeps.
+
+        Args:
+            tenant_id: whose.
+            session_id: which.
+            look: is given a node and its members as they were sent; runs in a thread.
+            only: which nodes to look at; None: all. The contents of the others are not read.
+
+        Raises:
+            NotFoundError: the tenant has no record of this session.
+            AnswerTooLargeError: it is larger than can be assembled.
+        """
+        async with self._turns:
+            reading = await self._reading(tenant_id, session_id, EVER)
+            tree = await asyncio.to_thread(assemble, reading.sendings)
+            seen: list[T] = []
+            for part in reading.parts([node for node in tree.nodes if only is None or only(node)]):
+                contents = await reading.contents([node.shown.source for node in part])
+                seen += await asyncio.to_thread(_looked_at, part, contents, look)
+        return Survey(
+            tree=tree,
+            seen=seen,
+            sendings=reading.sendings,
+            agents=sorted(reading.agents),
+            kinds=reading.kinds,
+            records=reading.records,
+            first_us=reading.first_us,
+            last_us=reading.upto_us,
+            unverified=reading.unverified,
+            unverified_records=reading.unverified_records,
+        )
+
+    async def sums(self, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, db.sessions.Sums]:
+        """Tokens, cost and the senders' times of sessions, as the view ``trails.sessions`` counts them."""
+        return await db.sessions.sums(self._pool, tenant_id, session_ids)
+
+    async def models(self, tenant_id: UUID, session_id: UUID) -> list[db.sessions.Model]:
+        """Tokens and cost of one session by model."""
+        return await db.sessions.models(self._pool, tenant_id, session_id)
+
+    async def _reading(self, tenant_id: UUID, session_id: UUID, upto: datetime) -> Reading:
+        """All records of a session up to a time; it is somebody's turn to read one."""
+        keys = await self._keystore.of(tenant_id)
+        origin_of = OriginOf(self._pool, self._origins, keys)
+        reading = Reading(self._pool, self._chains, origin_of, session_id, self._limits)
+        await reading.run(upto)
+        if not reading.records:
+            raise NotFoundError("session not found")
+        return reading
 
 
 def write_beginning(beginning: Beginning) -> str:
@@ -240,176 +273,7 @@ def read_beginning(text: str) -> Beginning:
     return Beginning(from_microseconds(_instant(moment, "after")), UUID(session_id))
 
 
-class _OriginOf:
-    """Tells whether anything of a chain is believed: each of its records may verify, by a stolen key."""
-
-    def __init__(self, pool: Pool, origins: Origins, keys: TenantKeys) -> None:
-        self._pool = pool
-        self._origins = origins
-        self.keys = keys
-
-    async def problem(self, chain: Chain) -> str | None:
-        """Why the chain is not believed as a whole; None when it is.
-
-        Raises:
-            UnavailableError: the database is away.
-        """
-        if len(self.keys.by_public_key) == 1:
-            return None  # no key was ever retired
-        try:
-            key = chain.genesis_key or await self._begun_with(chain)
-            return None if key is None else await self._origins.problem(chain.id, key, self.keys)
-        except TenantQuarantinedError as error:
-            return error.message
-        except QuarantinedError as error:
-            return error.reason
-
-    async def _begun_with(self, chain: Chain) -> PublicKey | None:
-        first = await db.ledger.row_at(self._pool, chain.id.tenant_id, chain.id.log_uuid, 0)
-        if first is None:
-            raise chain.quarantine("the first record of the chain is missing")
-        verified_row(chain, self.keys, first)
-        return self.keys.public(first.key_id)
-
-
-class _Reading:
-    """Reads all records of one session, verified, and keeps what a tree is made of."""
-
-    def __init__(
-        self, pool: Pool, chains: Chains, origin_of: _OriginOf, session_id: UUID, limits: Limits
-    ) -> None:
-        self._pool = pool
-        self._chains = chains
-        self._origin_of = origin_of
-        self._keys = origin_of.keys
-        self._known: dict[str, Chain | None] = {}
-        self._distrusted: dict[str, str] = {}
-        self._kept: dict[tuple[UUID, int], JsonObject] = {}
-        self._kept_chars = 0
-        self._sizes: dict[tuple[UUID, int], int] = {}
-        self._hash = hashlib.sha256()
-        self.limits = limits
-        self.session_id = session_id
-        self.sendings: list[Sending] = []
-        self.agents: set[str] = set()
-        self.records = 0
-        self.unverified: list[JsonValue] = []
-        self.unverified_records = 0
-        self.upto_us = 0
-
-    @property
-    def mark(self) -> str:
-        """Changes with the records that were read."""
-        return self._hash.hexdigest()[:_MARK_LENGTH]
-
-    async def run(self, upto: datetime) -> None:
-        """Reads the session up to a time.
-
-        Raises:
-            AnswerTooLargeError: it is too large to be assembled.
-        """
-        tenant_id, after = self._keys.tenant_id, FIRST
-        while rows := await db.sessions.rows(self._pool, tenant_id, self.session_id, after=after, upto=upto):
-            for agent_id in {row.agent_id for row in rows} - self._known.keys():
-                chain = self._known[agent_id] = await self._chain(agent_id)
-                problem = None if chain is None else await self._origin_of.problem(chain)
-                if problem is not None:
-                    self._distrusted[agent_id] = problem
-            await asyncio.to_thread(self._take_all, rows)
-            if len(self.sendings) > self.limits.sendings:
-                raise AnswerTooLargeError(
-                    f"the session has more than {self.limits.sendings} sent nodes, which is more than is "
-                    "assembled here; ask the SQL view trace_nodes or session_paths"
-                )
-            after = Place(rows[-1].created_at, rows[-1].log_uuid, rows[-1].seq)
-
-    def parts(self, nodes: Sequence[TreeNode]) -> Iterator[list[TreeNode]]:
-        """The nodes in parts whose records are not too much text to be read at once."""
-        part: list[TreeNode] = []
-        places: set[tuple[UUID, int]] = set()
-        size = 0
-        for node in nodes:
-            place = (node.shown.source.log_uuid, node.shown.source.seq)
-            more = 0 if place in places else self._sizes[place]
-            if part and (len(part) >= self.limits.part_nodes or size + more > self.limits.part_chars):
-                yield part
-                part, places, size, more = [], set(), 0, self._sizes[place]
-            part.append(node)
-            places.add(place)
-            size += more
-        if part:
-            yield part
-
-    async def contents(self, sources: Sequence[Source]) -> Mapping[tuple[UUID, int], JsonObject]:
-        """The payloads of records that were verified here, by chain and ``seq``.
-
-        Raises:
-            QuarantinedError: one is not there any more as it was.
-        """
-        hashes = {(source.log_uuid, source.seq): source.hash for source in sources}
-        if self._kept_chars > self.limits.kept_chars and not hashes.keys() <= self._kept.keys():
-            self._kept, self._kept_chars = {}, 0
-        missing = [place for place in hashes if place not in self._kept]
-        for row in await db.ledger.rows_of(self._pool, self._keys.tenant_id, missing) if missing else ():
-            if hash_text(row.signed_text) == hashes[row.log_uuid, row.seq]:
-                self._keep(row, _payload(row.signed_text))
-        for chain, seq in hashes:
-            if (chain, seq) not in self._kept:
-                raise QuarantinedError(f"record {seq} of chain {chain} is no longer what was verified")
-        return self._kept
-
-    async def _chain(self, agent_id: str) -> Chain | None:
-        try:
-            return await self._chains.get(self._keys.tenant_id, agent_id)
-        except NotFoundError:
-            return None
-
-    def _take_all(self, rows: Sequence[TrailRow]) -> None:
-        for row in rows:
-            self._take(row)
-
-    def _take(self, row: TrailRow) -> None:
-        self.records += 1
-        self._hash.update(row.hash.encode())
-        self.upto_us = to_microseconds(row.created_at)
-        chain = self._known[row.agent_id]
-        if chain is None:
-            self._doubt(row, "it names an agent that the registry does not know")
-            return
-        if row.agent_id in self._distrusted:
-            self._doubt(row, self._distrusted[row.agent_id])
-            return
-        try:
-            record = verified_row(chain, self._keys, row)
-        except QuarantinedError as error:
-            self._doubt(row, error.reason)
-            return
-        self.agents.add(row.agent_id)
-        source = Source(
-            log_uuid=row.log_uuid,
-            agent_id=row.agent_id,
-            seq=row.seq,
-            hash=row.hash,
-            recorded_us=record.timestamp_us,
-            guarded=record.kind in GUARD_KINDS,
-        )
-        self.sendings += sendings_of(source, record.payload)
-        self._sizes[row.log_uuid, row.seq] = len(row.signed_text)
-        if self._kept_chars <= self.limits.kept_chars:
-            self._keep(row, record.payload)
-
-    def _keep(self, row: TrailRow, payload: JsonObject) -> None:
-        self._kept[row.log_uuid, row.seq] = payload
-        self._kept_chars += len(row.signed_text)
-
-    def _doubt(self, row: TrailRow, reason: str) -> None:
-        self.unverified_records += 1
-        if len(self.unverified) < MAX_UNVERIFIED:
-            found: JsonObject = {"agent_id": row.agent_id, "log_uuid": str(row.log_uuid), "seq": row.seq}
-            self.unverified.append({**found, "reason": reason})
-
-
-async def _page_of(reading: _Reading, tree: Tree, given: int, limit: int | None) -> str:
+async def _page_of(reading: Reading, tree: Tree, given: int, limit: int | None) -> str:
     total, most = len(tree.nodes), reading.limits.nodes
     if limit is None and total > most:
         raise AnswerTooLargeError(
@@ -436,7 +300,7 @@ async def _page_of(reading: _Reading, tree: Tree, given: int, limit: int | None)
     return await asyncio.to_thread(lambda: f'{canonical(head)[:-1]},"nodes":[{",".join(texts)}]}}')
 
 
-async def _texts(reading: _Reading, nodes: Sequence[TreeNode], *, whole: bool) -> list[str]:
+async def _texts(reading: Reading, nodes: Sequence[TreeNode], *, whole: bool) -> list[str]:
     """The nodes as JSON, as many as fit into one answer; all of them, or an error, when ``whole``."""
     texts: list[str] = []
     size = 0
@@ -462,9 +326,7 @@ def _node_texts(nodes: Sequence[TreeNode], contents: Mapping[tuple[UUID, int], J
 def _node_text(node: TreeNode, contents: Mapping[tuple[UUID, int], JsonObject]) -> str:
     """A node as it was sent, with its place; members that are not ours stand in ``further``."""
     shown, source = node.shown, node.shown.source
-    tree = contents[source.log_uuid, source.seq]["trace_tree"]
-    sent = tree[shown.position] if isinstance(tree, list) else None
-    sent = sent if isinstance(sent, dict) else {}
+    sent = _sent(node, contents)
     known = {"node_id", "parent_id", *_MEMBERS}
     further = {name: value for name, value in sent.items() if name not in known}
     record: JsonObject = {"agent_id": source.agent_id, "seq": source.seq, "hash": source.hash}
@@ -483,6 +345,22 @@ def _node_text(node: TreeNode, contents: Mapping[tuple[UUID, int], JsonObject]) 
     return canonical({**told, "further": further} if further else told)
 
 
+def _sent(node: TreeNode, contents: Mapping[tuple[UUID, int], JsonObject]) -> JsonObject:
+    """The members of a node as they were sent."""
+    source = node.shown.source
+    tree = contents[source.log_uuid, source.seq]["trace_tree"]
+    sent = tree[node.shown.position] if isinstance(tree, list) else None
+    return sent if isinstance(sent, dict) else {}
+
+
+def _looked_at(
+    nodes: Sequence[TreeNode],
+    contents: Mapping[tuple[UUID, int], JsonObject],
+    look: Callable[[TreeNode, JsonObject], T],
+) -> list[T]:
+    return [look(node, _sent(node, contents)) for node in nodes]
+
+
 def _listed(entry: db.sessions.Entry) -> JsonValue:
     return {
         "session_id": str(entry.session_id),
@@ -494,12 +372,6 @@ def _listed(entry: db.sessions.Entry) -> JsonValue:
         "first_recorded_at": format_timestamp(to_microseconds(entry.first_recorded_at)),
         "last_recorded_at": format_timestamp(to_microseconds(entry.last_recorded_at)),
     }
-
-
-def _payload(text: str) -> JsonObject:
-    record = parse(text.encode(), max_depth=RECORD_DEPTH, max_string=RECORD_STRING).value
-    payload = record.get("payload") if isinstance(record, dict) else None
-    return payload if isinstance(payload, dict) else {}
 
 
 def _instant(text: str, name: str) -> int:

@@ -201,7 +201,11 @@ def started_us(metadata: JsonObject) -> int | None:
             return parse_instant(written)
         except ValueError:
             pass
-    nanos = metadata.get("start_time_unix_nano")
+    return unix_us(metadata.get("start_time_unix_nano"))
+
+
+def unix_us(nanos: JsonValue) -> int | None:
+    """Nanoseconds since 1970 as OpenTelemetry writes them, a number or its digits, in µs; 0 means unknown."""
     if isinstance(nanos, str):
         digits = nanos.isascii() and nanos.isdigit() and len(nanos) <= _MAX_UNIX_NANO_DIGITS
         nanos = int(nanos) if digits else None

@@ -96,3 +96,53 @@ SELECT i.session_id, r.agents, r.records, n.nodes, n.tool_calls, n.failed_tool_c
          FROM trails.session_calls_v1($1, i.session_id) AS m
         WHERE m.log_uuid <> i.session_id) AS n
  WHERE r.records > 0;
+
+-- name: sums
+-- Calls of these sessions, what they used and when their senders say that they ran, as the view trails.sessions counts it.
+SELECT i.session_id, n.tool_calls, n.failed_tool_calls, n.total_tokens, n.cost, n.started_at, n.ended_at
+  FROM unnest($2::uuid[]) AS i (session_id)
+ CROSS JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE c.call) AS tool_calls,
+              count(*) FILTER (WHERE c.call AND t.status = 'failed') AS failed_tool_calls,
+              coalesce(sum(c.total) FILTER (WHERE c.own), sum(c.total)) AS total_tokens,
+              coalesce(sum(c.cost) FILTER (WHERE c.own), sum(c.cost)) AS cost,
+              min(c.started_at) AS started_at, max(c.ended_at) AS ended_at
+         FROM trails.session_calls_v1($1, i.session_id) AS t
+        -- Once a node: each of these is mentioned twice above.
+        CROSS JOIN LATERAL (SELECT t.node_type IS DISTINCT FROM 'AGENT' AS own,
+                                   t.node_type = 'TOOL_CALL' AND NOT t.inner_end AS call,
+                                   trails.total_tokens_v1(t.metadata) AS total,
+                                   CASE WHEN NOT t.guarded THEN trails.number_v1(t.metadata -> 'cost') END AS cost,
+                                   trails.started_at_v1(t.metadata) AS started_at,
+                                   trails.ended_at_v1(t.metadata) AS ended_at
+                            OFFSET 0) AS c
+        WHERE t.log_uuid <> i.session_id) AS n;
+
+-- name: models
+-- Tokens and cost of one session by model: the rule of the auditors' query tokens_and_cost_by_model.
+WITH node AS MATERIALIZED (
+    SELECT t.node_type, t.metadata ->> 'model' AS model, t.guarded, t.inner_end,
+           trails.input_tokens_v1(t.metadata) AS input_tokens, trails.output_tokens_v1(t.metadata) AS output_tokens,
+           trails.total_tokens_v1(t.metadata) AS total_tokens,
+           CASE WHEN NOT t.guarded THEN trails.number_v1(t.metadata -> 'cost') END AS cost
+      FROM trails.session_calls_v1($1, $2) AS t
+     WHERE t.log_uuid <> $2
+), parts AS MATERIALIZED (
+    SELECT bool_or(total_tokens IS NOT NULL) AS tokens, bool_or(cost IS NOT NULL) AS cost
+      FROM node WHERE node_type IS DISTINCT FROM 'AGENT'
+)
+SELECT u.model,
+       count(*) FILTER (WHERE r.tokens) AS calls,
+       sum(u.input_tokens) FILTER (WHERE r.tokens) AS input_tokens,
+       sum(u.output_tokens) FILTER (WHERE r.tokens) AS output_tokens,
+       sum(u.total_tokens) FILTER (WHERE r.tokens) AS total_tokens,
+       sum(u.cost) FILTER (WHERE r.cost) AS cost
+  FROM node AS u
+ CROSS JOIN parts AS p
+ CROSS JOIN LATERAL (SELECT u.node_type IS DISTINCT FROM 'AGENT' OR p.tokens IS NOT TRUE AS tokens,
+                            u.node_type IS DISTINCT FROM 'AGENT' OR p.cost IS NOT TRUE AS cost) AS r
+ WHERE NOT u.guarded AND NOT u.inner_end AND (u.model IS NOT NULL OR u.total_tokens IS NOT NULL)
+   AND (r.tokens OR (r.cost AND u.cost IS NOT NULL))
+ GROUP BY u.model
+ ORDER BY total_tokens DESC NULLS LAST, u.model
+ LIMIT 50;

@@ -23,7 +23,7 @@ from app.chain.record import Draft
 from app.guard.kinds import TRACE
 from app.ledger import Ledger
 from app.ledger.post import Entry
-from app.ledger.sessions import EVER, FIRST
+from app.ledger.session_reading import EVER, FIRST
 from app.moment import to_microseconds
 from app.principal import Permission
 from app.trace.node import action_node_id, is_uuid

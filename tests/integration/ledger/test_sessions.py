@@ -20,7 +20,8 @@ from app.ledger.chain import Chains
 from app.ledger.keys.keystore import Keystore
 from app.ledger.mirror import row_of
 from app.ledger.post import Entry
-from app.ledger.sessions import Limits, NodeCursor, SessionQuery, Sessions, read_beginning
+from app.ledger.session_reading import Limits
+from app.ledger.sessions import NodeCursor, SessionQuery, Sessions, read_beginning
 from app.ledger.tenancy.origins import Origins
 from app.principal import Permission
 from db.pool import Pool
