@@ -32,7 +32,7 @@ from app.trace.node import read_uuid
 LISTED: Final = 50
 """Sessions in one page."""
 
-FAILURES_LISTED: Final = 12
+FAILURES_LISTED: Final = 20
 """Failed nodes whose paths stand above the picture."""
 
 UNVERIFIED_LISTED: Final = 20
@@ -43,14 +43,6 @@ _TREE_FIELDS: Final = frozenset({"node", "of", "failed", "type", "q", "from", "o
 _A_UUID: Final = "123e4567-e89b-12d3-a456-426614174000"
 _MAX_TEXT: Final = 200
 _MAX_DIGITS: Final = 7
-DECISIONS: Final = (
-    ("action_requested", "requested"),
-    ("action_allowed", "allowed"),
-    ("action_denied", "denied"),
-    ("approval_required", "held for a person"),
-    ("action_rejected", "rejected by a person"),
-)
-"""Kinds of records by which the guard decided, in words."""
 
 
 @get("/sessions", opt={PERMISSION: Permission.READ_SESSIONS}, include_in_schema=False)
@@ -168,7 +160,7 @@ def _rendered(  # runs in a thread: a large tree takes a while
         visitor,
         survey=survey,
         unverified=survey.unverified[:UNVERIFIED_LISTED],
-        decisions=[(survey.kinds[kind], words) for kind, words in DECISIONS if survey.kinds.get(kind)],
+        decisions=_decisions(survey),
         denied=sum(row.status == "denied" for row in rows),
         picture=picture,
         waterfall=waterfall,
@@ -177,6 +169,7 @@ def _rendered(  # runs in a thread: a large tree takes a while
         tokens=any(row.figures.total_tokens is not None for row in rows),
         cost=any(row.figures.cost is not None for row in rows),
         skewed=sum(row.skewed for row in rows),
+        timed=sum(row.figures.started_us is not None for row in rows),
         conflicts=sum(row.conflict for row in rows),
         orphans=survey.tree.orphans,
         types=sorted({row.node_type for row in rows})[:100],
@@ -188,6 +181,24 @@ def _rendered(  # runs in a thread: a large tree takes a while
         everything=everything,
         **values,
     )
+
+
+def _decisions(survey: Survey[Row]) -> list[tuple[int, str]]:
+    """What became of the actions that were asked for in this session, from its verified records.
+
+    That an action was allowed stands in the agent's own log; here its end tells.
+    """
+    asked = survey.kinds.get("action_requested", 0)
+    denied, rejected = survey.kinds.get("action_denied", 0), survey.kinds.get("action_rejected", 0)
+    ended = sum(row.guarded and row.status != "denied" for row in survey.seen)
+    told = (
+        (asked, "asked for"),
+        (ended, "allowed and reported"),
+        (denied, "denied"),
+        (rejected, "rejected by a person"),
+        (asked - ended - denied - rejected, "without an end yet"),
+    )
+    return [(number, words) for number, words in told if number > 0]
 
 
 def _pages(kept: dict[str, str], first: int, following: int | None) -> dict[str, str | None]:

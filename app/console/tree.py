@@ -24,7 +24,7 @@ TOOL_CALL: Final = "TOOL_CALL"
 MAX_ROWS: Final = 2_000
 """Nodes in one page; the others are on the next."""
 
-MAX_NESTED: Final = 24
+MAX_NESTED: Final = 12
 """Levels that are nested; what is deeper stands below each other and says its level."""
 
 OPEN_AT_MOST: Final = 300
@@ -366,7 +366,7 @@ def _gist(status: str | None, sent: JsonObject) -> str:
     if said is None and isinstance(outputs, dict):
         value = {name: found for name, found in outputs.items() if name != "status"}
         only = next(iter(value.values())) if len(value) == 1 else value
-        said = only if isinstance(only, str) else canonical(only) if value else None
+        said = only if isinstance(only, str) else None if only in (None, {}, []) else canonical(only)
     elif said is None and isinstance(outputs, str):
         said = outputs
     return "" if said is None else cut(_SPACES.sub(" ", said[: 4 * GIST_CHARS]).strip(), GIST_CHARS)
