@@ -10,7 +10,20 @@ from pathlib import Path
 import click
 import msgspec
 
-from tests.bench import auditors, guard, ingest, machine, memory, opening, otlp, query, table, trail, verify
+from tests.bench import (
+    auditors,
+    guard,
+    ingest,
+    machine,
+    memory,
+    opening,
+    otlp,
+    parts,
+    query,
+    table,
+    trail,
+    verify,
+)
 from tests.bench.form import Form
 from tests.bench.results import Results, to_json, write
 from tests.bench.rows import Row
@@ -51,6 +64,7 @@ GROUPS = (
     Group((query.KEY, auditors.KEY), _of_the_trail),
     Group((memory.KEY,), lambda database, form, _: memory.rows(database, form)),
     Group((opening.KEY,), lambda database, form, _: opening.rows(database, form)),
+    Group((parts.KEY,), lambda database, form, _: iter(parts.rows(database, form))),
 )
 KEYS = tuple(key for group in GROUPS for key in group.keys)
 

@@ -120,6 +120,14 @@ def children(process: int) -> list[int]:
         return []
 
 
+def exactly(process: int) -> float:
+    """CPU seconds of a process that runs, to the nanosecond; 0 where it cannot be read."""
+    try:
+        return int((_PROC / f"{process}/schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
 def _fields(file: Path) -> dict[str, int]:
     """The members of such a file that are given in kB, in bytes."""
     try:
