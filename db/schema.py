@@ -32,6 +32,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from db.comments import ABOUT, MEANINGS
+
 SCHEMA: Final = "trails"
 """The PostgreSQL schema that holds every object of ours."""
 
@@ -44,7 +46,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 14))
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 15))
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -377,3 +379,9 @@ sql_logins = Table(
     CheckConstraint("char_length(name) BETWEEN 1 AND 64", name="sql_logins_name_length"),
 )
 """Which tenant an auditor's SQL login sees. Its key is no tenant's, since roles are the cluster's."""
+
+for _name, _about in ABOUT.items():
+    _table = metadata.tables[f"{SCHEMA}.{_name}"]
+    _table.comment = _about
+    for _column, _meaning in MEANINGS.get(_name, {}).items():
+        _table.c[_column].comment = _meaning

@@ -55,10 +55,10 @@ def _parts(relations: Sequence[Relation]) -> Iterator[str]:
     for table in relations:
         if not table.is_view:
             yield from (f"### {table.name}", "", *([_told(table.about), ""] if table.about else []))
-            yield from ("| column | type | key | may be NULL |", "|---|---|---|---|")
+            yield from ("| column | type | key | may be NULL | meaning |", "|---|---|---|---|---|")
             for column in table.columns:
                 key, null = "yes" if column.is_key else "", "" if column.required else "yes"
-                yield f"| `{column.name}` | {column.kind} | {key} | {null} |"
+                yield f"| `{column.name}` | {column.kind} | {key} | {null} | {_told(column.comment)} |"
             yield ""
 
 

@@ -1,0 +1,35 @@
+-- Takes the comments away; no record is touched.
+
+COMMENT ON TABLE trails.agent_audit_trails IS NULL;
+COMMENT ON TABLE trails.agents IS NULL;
+COMMENT ON TABLE trails.api_key_revocations IS NULL;
+COMMENT ON TABLE trails.api_key_uses IS NULL;
+COMMENT ON TABLE trails.api_keys IS NULL;
+COMMENT ON TABLE trails.sendings IS NULL;
+COMMENT ON TABLE trails.signing_keys IS NULL;
+COMMENT ON TABLE trails.spans IS NULL;
+COMMENT ON TABLE trails.sql_logins IS NULL;
+COMMENT ON TABLE trails.tenant_suspensions IS NULL;
+COMMENT ON TABLE trails.waiting_actions IS NULL;
+COMMENT ON TABLE trails.tenants IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.id IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.tenant_id IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.agent_id IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.log_uuid IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.seq IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.kind IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.actor IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.session_id IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.created_at IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.prev_hash IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.hash IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.signature IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.key_id IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.idempotency_key IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.signed_text IS NULL;
+COMMENT ON COLUMN trails.agent_audit_trails.trace_data IS NULL;
+COMMENT ON COLUMN trails.agents.tenant_id IS NULL;
+COMMENT ON COLUMN trails.agents.agent_id IS NULL;
+COMMENT ON COLUMN trails.agents.log_uuid IS NULL;
+COMMENT ON COLUMN trails.agents.guarded IS NULL;
+COMMENT ON COLUMN trails.agents.created_at IS NULL;

@@ -1,0 +1,21 @@
+"""Tables say what they are for, and those that auditors read what their columns mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+from db.migrate import run_script
+
+revision = "0014"
+down_revision = "0013"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".sql"))
+
+
+def downgrade() -> None:
+    run_script(op.get_bind(), Path(__file__).with_suffix(".down.sql"))
