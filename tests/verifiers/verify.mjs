@@ -1,6 +1,8 @@
 // An independent verifier of exported chains (format lineage-audit-v1), for Node 18 or newer.
 //
-//   node verify.mjs FILE [--public-key HEX] [--checkpoint SEQ:HASH]
+//   node verify.mjs FILE|FOLDER [--public-key HEX] [--checkpoint SEQ:HASH]
+//
+// FILE is a chain's export lines, or an export that says at its end what it holds; FOLDER is an unpacked bundle.
 //
 // It shares no code with the service and has no canonicaliser: the signed bytes are the line without its
 // fixed-length tail `,"hash":"…","signature":"…"}`. So it cannot see a payload that is signed with the right
@@ -10,7 +12,8 @@
 // 6 sound but the signer's key is only self-declared.
 
 import { createHash, createPublicKey, verify } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readFileSync, readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
 
 const ZERO_HASH = "0".repeat(64);
 const TAIL = /,"hash":"([^"]{64})","signature":"([^"]{128})"\}$/;
@@ -43,6 +46,26 @@ function loadKey(hex) {
   demand(y < PRIME && !SMALL_ORDER_Y.has(y), "a public key that is not canonical or of small order");
   const der = Buffer.from(SPKI_PREFIX + hex, "hex");
   return { hex, key: createPublicKey({ key: der, format: "der", type: "spki" }) };
+}
+
+// A statement at the end of an export or in a bundle's manifest: what it says, and who signs it (or null).
+function readStatement(line, about) {
+  const tail = TAIL.exec(line);
+  const text = tail === null ? line : line.slice(0, -TAIL_LENGTH) + "}";
+  let statement;
+  try {
+    statement = JSON.parse(text);
+  } catch {
+    throw new Tampered("a statement that is not JSON");
+  }
+  demand(statement.form === "lineage-export-v1" && statement[about] !== undefined, "not a statement");
+  demand((statement.public_key === null) === (tail === null), "a statement without its signature");
+  if (tail !== null) {
+    const sum = createHash("sha256").update("lineage-export-v1\n").update(text, "utf8").digest("hex");
+    demand(sum === tail[1], "the hash of the statement is not that of its text");
+    checkSignature(loadKey(statement.public_key), tail[1], tail[2]);
+  }
+  return { says: statement[about], signer: statement.public_key };
 }
 
 function checkSignature(key, hash, signature) {
@@ -109,13 +132,117 @@ function verifyFile(bytes, pinned, checkpoint) {
   }
   if (cut || !confirmed) return [3, "incomplete"];
   if (state === null) return [4, "nothing to verify"];
+  return judge(state, pinned);
+}
+
+function judge(state, pinned) {
   if (pinned !== null && state.first !== pinned) return [7, `begins with key ${state.first}, not the pinned one`];
   if (pinned === null) return [6, "consistent in itself; the signer's key is self-declared"];
   return [0, `verified up to seq ${state.seq}`];
 }
 
+// The gravest of several outcomes, by exit code.
+function worst(outcomes) {
+  const order = [0, 6, 4, 5, 7, 3, 1];
+  return outcomes.reduce((a, b) => (order.indexOf(b[0]) > order.indexOf(a[0]) ? b : a), [0, "verified"]);
+}
+
+function signerOutcome(signer, firsts, pinned) {
+  const known = signer === null || signer === pinned || firsts.includes(signer);
+  return known ? [0, "verified"] : [7, `the statement is signed by ${signer}`];
+}
+
+// An export with a line before and a statement behind its chains, each of which ends in a line of its own.
+function verifySealed(bytes, pinned) {
+  const digest = createHash("sha256");
+  const outcomes = [];
+  const firsts = [];
+  let from = bytes.indexOf(10) + 1;
+  if (from === 0) return [3, "incomplete"];
+  const complete = JSON.parse(decode(bytes.subarray(0, from))).export.complete_chains;
+  digest.update(bytes.subarray(0, from));
+  let state = null;
+  let rows = 0;
+  let inChain = 0;
+  while (from < bytes.length) {
+    const feed = bytes.indexOf(10, from);
+    const to = feed === -1 ? bytes.length : feed + 1;
+    const line = bytes.subarray(from, feed === -1 ? to : feed);
+    const text = line.toString("latin1");
+    if (text.startsWith('{"form":"lineage-export-v1",')) {
+      if (feed === -1 && !text.endsWith("}")) return [3, "incomplete"];
+      const { says, signer } = readStatement(decode(line), "trailer");
+      demand(to === bytes.length, "something stands behind the statement");
+      demand(says.sha256 === digest.digest("hex") && says.rows === rows, "not the bytes that were exported");
+      if (!complete) return [3, "a filtered export: no complete chain"];
+      if (rows === 0) return [4, "nothing to verify"];
+      return worst([...outcomes, signerOutcome(signer, firsts, pinned)]);
+    }
+    if (feed === -1) return [3, "incomplete"];
+    digest.update(bytes.subarray(from, to));
+    if (text.startsWith('{"chain":')) {
+      const said = JSON.parse(decode(line)).chain;
+      demand(said.records === inChain, "a chain with another count");
+      if (complete && state !== null) {
+        demand(state.seq === said.last_seq && state.hash === said.head_hash, "a chain with another head");
+        outcomes.push(judge(state, pinned));
+        firsts.push(state.first, state.key.hex);
+      }
+      state = null;
+      inChain = 0;
+    } else {
+      rows += 1;
+      inChain += 1;
+      if (complete) state = step(state, decode(line));
+    }
+    from = to;
+  }
+  return [3, "incomplete: the statement at the end is not there"];
+}
+
+// An unpacked bundle: every member against the manifest, every chain against what the manifest says of it.
+function verifyBundle(folder, pinned) {
+  const there = readdirSync(folder, { recursive: true })
+    .map((name) => name.split("\\").join("/"))
+    .filter((name) => statSync(join(folder, name)).isFile());
+  if (!there.includes("manifest.json")) return [3, "incomplete: the manifest is not there"];
+  const manifest = decode(readFileSync(join(folder, "manifest.json"))).replace(/\n$/, "");
+  const { says, signer } = readStatement(manifest, "manifest");
+  const told = says.members.map((member) => member.name);
+  for (const name of there) demand(name === "manifest.json" || told.includes(name), `${name} was added`);
+  const outcomes = [];
+  const firsts = [];
+  for (const member of says.members) {
+    if (!there.includes(member.name)) {
+      outcomes.push([3, `incomplete: ${member.name} is not there`]);
+      continue;
+    }
+    const bytes = readFileSync(join(folder, member.name));
+    const sum = createHash("sha256").update(bytes).digest("hex");
+    demand(sum === member.sha256 && bytes.length === member.bytes, `${member.name} was changed`);
+    if (member.log_uuid === undefined || member.records === 0) continue;
+    const state = stateOf(bytes);
+    demand(state.seq === member.last_seq && state.hash === member.head_hash, "a chain with another head");
+    outcomes.push(judge(state, pinned));
+    firsts.push(state.first, state.key.hex);
+  }
+  if (outcomes.length === 0) return [4, "nothing to verify"];
+  return worst([...outcomes, signerOutcome(signer, firsts, pinned)]);
+}
+
+function stateOf(bytes) {
+  let state = null;
+  for (let from = 0; from < bytes.length; ) {
+    const feed = bytes.indexOf(10, from);
+    demand(feed !== -1, "a line without an end");
+    state = step(state, decode(bytes.subarray(from, feed)));
+    from = feed + 1;
+  }
+  return state;
+}
+
 function usage() {
-  console.error("usage: node verify.mjs FILE [--public-key HEX] [--checkpoint SEQ:HASH]");
+  console.error("usage: node verify.mjs FILE|FOLDER [--public-key HEX] [--checkpoint SEQ:HASH]");
   process.exit(2);
 }
 
@@ -141,14 +268,21 @@ function options(args) {
 function main() {
   const { file, pinned, checkpoint } = options(process.argv.slice(2));
   let bytes;
+  let isFolder = false;
   try {
-    bytes = readFileSync(file);
+    isFolder = statSync(file).isDirectory();
+    bytes = isFolder ? null : readFileSync(file);
   } catch (error) {
     console.error(`could not read ${file}: ${error.code}`);
     return 5;
   }
   try {
-    const [code, words] = verifyFile(bytes, pinned, checkpoint);
+    const sealed = !isFolder && bytes.subarray(0, 10).toString("latin1") === '{"export":';
+    const [code, words] = isFolder
+      ? verifyBundle(file, pinned)
+      : sealed
+        ? verifySealed(bytes, pinned)
+        : verifyFile(bytes, pinned, checkpoint);
     console.log(words);
     return code;
   } catch (error) {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,9 @@ from db.schema import DEFAULT_TENANT_ID
 from tests.integration.cli.conftest import Trail
 from tests.support.cli import Result, verify
 from tests.support.ledgers import MASTER_KEY
+
+NODE = shutil.which("node")
+VERIFIER = Path(__file__).parents[2] / "verifiers" / "verify.mjs"
 
 
 def export(trail: Trail, wanted: Wanted) -> bytes:
@@ -326,3 +331,49 @@ def test_the_same_snapshot_gives_the_same_bundle(trail: Trail) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             contents.append([(n, archive.read(n)) for n in archive.namelist() if n != "manifest.json"])
     assert contents[0] == contents[1]
+
+
+# --- another verifier --------------------------------------------------------------------------------------
+
+
+def node(path: Path, key: str) -> int:
+    """The exit code of the verifier in another language."""
+    command = [str(NODE), str(VERIFIER), str(path), "--public-key", key]
+    return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_the_independent_verifier_agrees_on_exports_and_bundles(trail: Trail, tmp_path: Path) -> None:
+    key, path = key_of(trail), tmp_path / "export"
+    data = export(trail, Wanted())
+    lines = data.splitlines(keepends=True)
+    [[later]] = trail.fetch("SELECT max(created_at) FROM trails.agent_audit_trails WHERE agent_id = 'scout'")
+    for content in (
+        data,
+        *(b"".join(lines[:count]) for count in (1, 5, 9, len(lines) - 1)),
+        data[:-40],
+        data.replace(b'"tool":"search"', b'"tool":"sEarch"', 1),
+        data.replace(b'"complete_chains":true', b'"complete_chains":false', 1),
+        data + lines[1],
+        b"".join([*lines[:3], lines[4], lines[3], *lines[5:]]),
+        export(trail, Wanted(since_us=to_microseconds(later))),
+    ):
+        path.write_bytes(content)
+        assert node(path, key) == verify(path, "--public-key", key).code
+        assert node(path, "ab" * 32) in {1, 3, 7}
+    bundle = export(trail, Wanted(format=Format.BUNDLE))
+    for number, change in enumerate(
+        (
+            lambda members: members,
+            _without("records/scout"),
+            _without("manifest.json"),
+            _changed("records/scout", b'"tool":"search"', b'"tool":"sEarch"'),
+            _changed("keys.json", b'"key_id"', b'"kEy_id"'),
+            _changed("manifest.json", b'"records":15', b'"records":14'),
+            lambda members: [*members[:-1], ("more.txt", b""), members[-1]],
+        )
+    ):
+        path.write_bytes(repacked(bundle, change))
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(tmp_path / f"bundle {number}")
+        assert node(tmp_path / f"bundle {number}", key) == verify(path, "--public-key", key).code
