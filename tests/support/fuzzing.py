@@ -70,6 +70,8 @@ UNSAYABLE: Final = (
     r"^expires_at: must be in the future, and before the year 9000$",
     r"^paths\[\d+\]: ",
     r"^after: must be the next of an earlier answer",
+    r"^until: must be later than since$",
+    r"^format: a bundle holds whole chains",
     r"is recorded by the service alone; choose another$",
     r"^the character U\+0000, which cannot be stored",
     r"^(from|since|until|expires_at|(events\[\d+\]\.)?occurred_at): is no time that exists",
