@@ -35,6 +35,7 @@ Examples:
   trails verify --agent scout --checkpoint 41:9f2c…  the chain must still hold that head
   trails verify --save-heads heads.txt             keep heads elsewhere; later: --heads heads.txt
   trails verify scout.jsonl --public-key 03a1…     against the key you were given
+  trails verify audit.zip --public-key 03a1…       a bundle: its manifest, every member and chain
   trails verify --resume nightly.mark --mark nightly.mark   what is new since the last time
   curl … | trails verify - --json                  from a pipe, for programs
 
@@ -56,15 +57,16 @@ administration chain of each tenant, which takes the master key and the service'
 Every tenant has a key of its own: with --public-key name all of them, or one with --tenant.
 
 A file must be as it was exported: a byte order mark or CRLF line endings are "file altered". A line cut in
-the middle is "incomplete". Without a head kept elsewhere no reading can tell that a tail was cut, and the
-answer says so.
+the middle is "incomplete". Of a file that says at its end what it holds (an export of many chains, a bundle,
+CSV) so is a missing end. Without a head kept elsewhere no reading of bare lines can tell that a tail was cut,
+and the answer says so.
 
 \b
 Exit codes (text, --json and --quiet agree):
   0  verified: everything sound, signed by a trusted key
   1  tampered: something was changed (outranks all others)
   2  the command line cannot be read
-  3  incomplete: a head kept elsewhere is beyond the end, or a line or an act is cut
+  3  incomplete: a head kept elsewhere is beyond the end, or a line, an act or an export is cut
   4  nothing to verify: no record was looked at
   5  could not check: unreadable file, no export, database away, newer format
   6  self-declared: sound, but no trusted key; pin one with --public-key
