@@ -14,6 +14,8 @@ import jinja2
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
+from app.chain.record import format_timestamp
+from app.cli.text import printable
 from app.console.visitor import Visitor
 
 POLICY: Final = (
@@ -119,3 +121,5 @@ def _ago(instant: str, now: dt.datetime | None = None) -> str:
 
 
 TEMPLATES.filters["ago"] = _ago
+TEMPLATES.filters["instant"] = format_timestamp
+TEMPLATES.filters["shown"] = printable

@@ -4,10 +4,38 @@ from __future__ import annotations
 
 from litestar.handlers import HTTPRouteHandler
 
-from app.console import api, failures, guides, home, sessions, signing_in, static_files
+from app.console import (
+    administration,
+    agent,
+    agents,
+    api,
+    failures,
+    guides,
+    keys,
+    log,
+    sessions,
+    signing_in,
+    static_files,
+    verifying,
+)
 
 PAGES: tuple[HTTPRouteHandler, ...] = (
-    home.home,
+    agents.agents,
+    agent.agent,
+    agent.add_scar,
+    agent.terminate_page,
+    agent.terminate,
+    agent.export,
+    log.log,
+    log.record,
+    verifying.verify_page,
+    verifying.progress,
+    verifying.verify,
+    administration.administration,
+    keys.keys,
+    keys.issue,
+    keys.revoke_page,
+    keys.revoke,
     sessions.list_sessions,
     sessions.show_session,
     sessions.session_json,

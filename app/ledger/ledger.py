@@ -41,6 +41,7 @@ from app.ledger.commit import Committer
 from app.ledger.export.exporter import Exporter
 from app.ledger.failures import Failures
 from app.ledger.feed.feed import Feed
+from app.ledger.fleet import Fleet
 from app.ledger.keys.key_ring import KeyRing
 from app.ledger.keys.keystore import Keystore
 from app.ledger.meter import Load, Meter
@@ -57,10 +58,13 @@ from app.ledger.tenancy.administration import Administration, written
 from app.ledger.tenancy.filing import NewChain, genesis_payload
 from app.ledger.tenancy.origins import Origins
 from app.ledger.tenancy.standings import Standings
+from app.ledger.tenancy.views import Views
+from app.ledger.trail_reader import TrailReader
 from app.ledger.watch.heads import Compared, HeadsKeeper, compare
 from app.ledger.watch.inspect import first_failure, inspect_chain
 from app.ledger.watch.patrol import Patrol
 from app.ledger.watch.seen import Seen
+from app.ledger.watch.verifications import Verifications
 from app.principal import ADMINISTRATION
 from db.schema import DEFAULT_TENANT_ID
 from db.spans import Sight
@@ -153,9 +157,13 @@ class Ledger:
             mint=mint,
             on_revoked=self._key_ring.forget,
         )
+        self.views = Views(self.administration)
         self._exporter = Exporter(pool, self._keystore, self.administration)
         self.feed = Feed(pool, self._chains, master_key)
         self._approvals = Approvals(pool, self._chains, self._actor, clock)
+        self.fleet = Fleet(pool, self._chains, self._actor)
+        self.trail = TrailReader(pool, self._chains, self._keystore)
+        self.verifications = Verifications(self.verify, self.put_verdict_on_record)
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore, self._origins)
         self._failures = Failures(pool)
@@ -188,6 +196,7 @@ class Ledger:
 
     async def close(self) -> None:
         """Waits until every accepted append is settled. The pool stays open; it is the caller's."""
+        await self.verifications.close()
         await self._poster.close()
         await self._exporter.close()
         await self.administration.close()
@@ -693,16 +702,18 @@ class Ledger:
         await self._actor.refresh(chain)
         return await log_page(self._pool, chain, after, limit)
 
-    async def verify(self, grant: Grant) -> JsonObject:
+    async def verify(self, grant: Grant, progress: Callable[[int], None] | None = None) -> JsonObject:
         """Verifies the agent's chain from its genesis; works on a quarantined chain too.
 
         A chain that does not verify is quarantined at once, whatever this process knew of it before; one that
-        verifies again after it was quarantined is released.
+        verifies again after it was quarantined is released. ``progress`` hears how many records are done.
         """
         chain = await self._chain(grant)
         fault = chain.fault
         seen = self._seen.heads_of(chain.id)
-        verdict = await inspect_chain(self._pool, chain, self._keystore, self._origins, seen=seen)
+        verdict = await inspect_chain(
+            self._pool, chain, self._keystore, self._origins, seen=seen, progress=progress
+        )
         async with chain.exclusively():  # an act that is under way still counts on what was read
             if verdict["ok"] and chain.fault is not None and chain.fault is fault:  # not one found meanwhile
                 chain.release()
@@ -717,6 +728,11 @@ class Ledger:
         signs; the log says so then. What is told of the administration chain itself is the head before that.
         """
         verdict = await self.verify(grant)
+        await self.put_verdict_on_record(grant, verdict)
+        return verdict
+
+    async def put_verdict_on_record(self, grant: Grant, verdict: JsonObject) -> None:
+        """Tells in the tenant's administration chain that the grant's holder had the chain verified."""
         chain = await self._chain(grant)
         payload: JsonObject = {
             "act": "verified",
@@ -731,7 +747,6 @@ class Ledger:
             await self.administration.record(grant.tenant_id, grant.actor, payload)
         except TrailsError as error:
             _log.warning("a verification of %s is not on record: %s", chain.id.agent_id, error.message)
-        return verdict
 
     def export(self, grant: Grant, wanted: Wanted) -> AbstractAsyncContextManager[Exported]:
         """Records or a view of the tenant as one file, in one snapshot, on record; see ``Exporter``."""

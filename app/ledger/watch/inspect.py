@@ -201,12 +201,23 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 async def inspect_chain(
-    pool: Pool, chain: Chain, keystore: Keystore, origins: Origins, *, seen: Mapping[int, str] = NOTHING_SEEN
+    pool: Pool,
+    chain: Chain,
+    keystore: Keystore,
+    origins: Origins,
+    *,
+    seen: Mapping[int, str] = NOTHING_SEEN,
+    progress: Callable[[int], None] | None = None,
 ) -> JsonObject:
-    """Verifies one chain from genesis to head; the answer of ``GET …/verify``."""
+    """Verifies one chain from genesis to head; the answer of ``GET …/verify``.
+
+    ``progress`` hears how many records are done, after each slice.
+    """
     inspection = Inspection(pool, chain.id, keystore, origins, lambda: chain.head, seen=seen)
     while not inspection.over:
         await inspection.advance()
+        if progress is not None:
+            progress(inspection.report.checked)
     row = await db.ledger.chain(pool, chain.id.tenant_id, chain.id.agent_id)
     if row is None or (row.log_uuid, row.guarded) != (chain.id.log_uuid, chain.id.guarded):
         inspection.doubt(MirrorError(NOT_REGISTERED, seq=0))
