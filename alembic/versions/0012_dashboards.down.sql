@@ -2,7 +2,8 @@
 DROP VIEW trails.approvals_waiting, trails.daily_tool_calls, trails.model_usage, trails.events, trails.claims,
           trails.decisions, trails.approvals, trails.chain_check;
 DROP FUNCTION trails.approvals_waiting_v1(), trails.daily_tool_calls_v1(), trails.model_usage_v1(),
-              trails.events_v1(), trails.claims_v1(), trails.decisions_v1(), trails.approvals_v2(), trails.chain_check_v2();
+              trails.events_v1(), trails.claims_v1(), trails.decisions_v1(),
+              trails.request_v1(uuid, uuid, bigint, text), trails.approvals_v2(), trails.chain_check_v2();
 DROP INDEX trails.trail_marks;
 
 CREATE FUNCTION trails.approvals_v1() RETURNS TABLE (

@@ -1,11 +1,28 @@
 -- Views for dashboards: each can be asked for a stretch of time and reads the records of that time alone, where
--- actions and approvals had to fold every action that there ever was. Columns of types that every BI tool knows.
+-- actions has to fold every action that there ever was. Columns of types that every BI tool knows.
 
 -- What is rare and asked for by kind and time: what was held for a person, scars, ends, claims.
 CREATE INDEX trail_marks ON trails.agent_audit_trails (tenant_id, kind, created_at)
     WHERE kind IN ('approval_required', 'scar', 'terminated', 'action_claimed', 'claim_refused');
 
 -- ------------------------------------------------------------------------------------------- what is new
+
+-- The request of an action, looked for from a later record of it backwards: mostly it is the record before. Row
+-- security lets no index look for an action_id (->> is not leakproof), and a chain's records of actions are many;
+-- OFFSET 0 keeps the planner from reading them all.
+CREATE FUNCTION trails.request_v1(tenant uuid, log uuid, before bigint, action text) RETURNS TABLE (
+    tool text, requested_at timestamptz, session_id uuid)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT r.trace_data ->> 'tool', r.created_at, nullif(r.session_id, r.log_uuid)
+      FROM (SELECT e.kind, e.trace_data, e.created_at, e.session_id, e.log_uuid
+              FROM trails.agent_audit_trails AS e
+             WHERE e.tenant_id = tenant AND e.log_uuid = log AND e.seq < before
+             ORDER BY e.seq DESC
+            OFFSET 0) AS r
+     WHERE r.kind = 'action_requested' AND r.trace_data ->> 'action_id' = action
+     LIMIT 1
+$$;
 
 -- One row an answer: a decision of the policy or of a person, or that somebody has to be asked.
 CREATE FUNCTION trails.decisions_v1() RETURNS TABLE (
@@ -16,12 +33,8 @@ CREATE FUNCTION trails.decisions_v1() RETURNS TABLE (
 AS $$
     SELECT t.tenant_id, t.agent_id, t.log_uuid, t.trace_data ->> 'action_id',
            -- Sub-selects, since what nobody asks for is then not looked up.
-           (SELECT r.trace_data ->> 'tool'
-              FROM trails.agent_audit_trails AS r
-             WHERE r.tenant_id = t.tenant_id AND r.log_uuid = t.log_uuid AND r.kind = 'action_requested'
-               AND r.trace_data ->> 'action_id' = t.trace_data ->> 'action_id'
-             ORDER BY r.seq
-             LIMIT 1),
+           (SELECT r.tool
+              FROM trails.request_v1(t.tenant_id, t.log_uuid, t.seq, t.trace_data ->> 'action_id') AS r),
            CASE t.kind WHEN 'action_allowed' THEN 'allowed' WHEN 'action_denied' THEN 'denied'
                        WHEN 'action_rejected' THEN 'rejected' ELSE 'pending_approval' END,
            CASE t.kind WHEN 'action_denied' THEN t.trace_data -> 'reason' ->> 'code'
@@ -30,19 +43,11 @@ AS $$
                        WHEN 'action_rejected' THEN t.trace_data ->> 'by' END,
            CASE t.kind WHEN 'action_allowed' THEN trails.number_v1(t.trace_data -> 'cost') END,
            CASE t.kind WHEN 'action_allowed' THEN trails.number_v1(t.trace_data -> 'remaining') END,
-           (SELECT r.created_at
-              FROM trails.agent_audit_trails AS r
-             WHERE r.tenant_id = t.tenant_id AND r.log_uuid = t.log_uuid AND r.kind = 'action_requested'
-               AND r.trace_data ->> 'action_id' = t.trace_data ->> 'action_id'
-             ORDER BY r.seq
-             LIMIT 1),
+           (SELECT r.requested_at
+              FROM trails.request_v1(t.tenant_id, t.log_uuid, t.seq, t.trace_data ->> 'action_id') AS r),
            t.created_at,
-           (SELECT nullif(r.session_id, r.log_uuid)
-              FROM trails.agent_audit_trails AS r
-             WHERE r.tenant_id = t.tenant_id AND r.log_uuid = t.log_uuid AND r.kind = 'action_requested'
-               AND r.trace_data ->> 'action_id' = t.trace_data ->> 'action_id'
-             ORDER BY r.seq
-             LIMIT 1),
+           (SELECT r.session_id
+              FROM trails.request_v1(t.tenant_id, t.log_uuid, t.seq, t.trace_data ->> 'action_id') AS r),
            t.seq, t.hash, t.id
       FROM trails.agent_audit_trails AS t
      WHERE t.kind IN ('action_allowed', 'action_denied', 'action_rejected', 'approval_required')
@@ -55,12 +60,8 @@ CREATE FUNCTION trails.claims_v1() RETURNS TABLE (
     LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT t.tenant_id, t.agent_id, t.log_uuid, t.trace_data ->> 'action_id',
-           (SELECT r.trace_data ->> 'tool'
-              FROM trails.agent_audit_trails AS r
-             WHERE r.tenant_id = t.tenant_id AND r.log_uuid = t.log_uuid AND r.kind = 'action_requested'
-               AND r.trace_data ->> 'action_id' = t.trace_data ->> 'action_id'
-             ORDER BY r.seq
-             LIMIT 1),
+           (SELECT r.tool
+              FROM trails.request_v1(t.tenant_id, t.log_uuid, t.seq, t.trace_data ->> 'action_id') AS r),
            t.kind = 'action_claimed', t.trace_data -> 'reason' ->> 'code', t.trace_data -> 'reason',
            t.trace_data ->> 'by', t.trace_data ->> 'digest', t.created_at, t.seq, t.hash, t.id
       FROM trails.agent_audit_trails AS t
@@ -160,7 +161,7 @@ $$;
 
 -- --------------------------------------------------------------------------------------- what is better
 
--- The same rows as before, found from the records that hold an action. Its first one stands for the action.
+-- The same rows as before; how long they waited in seconds as well.
 CREATE FUNCTION trails.approvals_v2() RETURNS TABLE (
     tenant_id uuid, agent_id text, log_uuid uuid, action_id text, tool text, input jsonb, cost numeric,
     session_id uuid, requested_at timestamptz, decided_at timestamptz, waited interval, decision text,
@@ -175,20 +176,8 @@ AS $$
            coalesce(a.note, a.reason ->> 'reason', a.reason_code),
            a.joins, a.seq,
            round(extract(epoch FROM coalesce(a.decided_at, now()) - a.requested_at), 3)
-      FROM trails.agent_audit_trails AS h
-     CROSS JOIN LATERAL (
-           SELECT f.*
-             FROM trails.actions_v1() AS f
-            WHERE f.tenant_id = h.tenant_id AND f.agent_id = h.agent_id AND f.log_uuid = h.log_uuid
-              AND f.action_id = h.trace_data ->> 'action_id'
-           OFFSET 0) AS a
-     WHERE h.kind = 'approval_required'
-       AND NOT EXISTS (
-           SELECT FROM trails.agent_audit_trails AS e
-            WHERE e.tenant_id = h.tenant_id AND e.agent_id = h.agent_id AND e.log_uuid = h.log_uuid
-              AND e.kind = 'approval_required' AND e.seq < h.seq
-              AND e.trace_data ->> 'action_id' = h.trace_data ->> 'action_id'
-           OFFSET 0)
+      FROM trails.actions_v1() AS a
+     WHERE a.held
 $$;
 
 CREATE FUNCTION trails.approvals_waiting_v1() RETURNS TABLE (
@@ -480,7 +469,7 @@ DROP FUNCTION trails.approvals_v1(), trails.chain_check_v1();
 GRANT SELECT ON trails.decisions, trails.claims, trails.events, trails.model_usage, trails.daily_tool_calls,
                 trails.approvals_waiting
     TO trails_app, trails_auditor;
-GRANT EXECUTE ON FUNCTION trails.decisions_v1(), trails.claims_v1(), trails.events_v1(),
-    trails.model_usage_v1(), trails.daily_tool_calls_v1(), trails.approvals_v2(), trails.approvals_waiting_v1(),
+GRANT EXECUTE ON FUNCTION trails.request_v1(uuid, uuid, bigint, text), trails.decisions_v1(),
+    trails.claims_v1(), trails.events_v1(), trails.model_usage_v1(), trails.daily_tool_calls_v1(), trails.approvals_v2(), trails.approvals_waiting_v1(),
     trails.chain_check_v2()
     TO trails_app, trails_auditor;
