@@ -35,6 +35,8 @@ ORDER: Final = (
     "bi",
     "administrators",
     "performance",
+    "sizing",
+    "threat-model",
     "architecture",
     "contributing",
 )
