@@ -34,6 +34,8 @@ ORDER: Final = (
     "record-format",
     "bi",
     "administrators",
+    "sizing",
+    "threat-model",
     "performance",
     "sizing",
     "threat-model",
