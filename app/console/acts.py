@@ -75,12 +75,19 @@ def _viewed(payload: JsonObject) -> str:
     return f"looked at records of {_said(payload.get('agent_id'))} in the console"
 
 
-def _exported(payload: JsonObject) -> str:
-    what = f"view {_said(payload['view'])}" if payload.get("view") else "records"
-    rows = payload.get("rows", payload.get("length"))
-    count = "" if rows is None else f", {_said(rows)} rows"
+def _export(payload: JsonObject) -> str:
     about = f" of {_said(payload['agent_id'])}" if payload.get("agent_id") else ""
-    return f"exported {what}{about}{count}"
+    form = f" as {_said(payload['format'])}" if payload.get("format") else ""
+    return f"{about}{form}"
+
+
+def _exported(payload: JsonObject) -> str:
+    rows = payload.get("rows")
+    return f"exported{_export(payload)}" + ("" if rows is None else f": {_said(rows)} rows")
+
+
+def _export_broken(payload: JsonObject) -> str:
+    return f"an export{_export(payload)} broke off after {_said(payload.get('rows'))} rows"
 
 
 _SENTENCES: Final[dict[str, Callable[[JsonObject], str]]] = {
@@ -88,8 +95,8 @@ _SENTENCES: Final[dict[str, Callable[[JsonObject], str]]] = {
         f"revoked the token of agent {_said(payload.get('agent_id'))}{_because(payload)}"
     ),
     "agents_created": _agents_created,
-    "export_begun": lambda payload: f"began an export{_rest(payload)}",
-    "export_broken": lambda payload: f"an export broke off after {_said(payload.get('rows'))} rows",
+    "export_begun": lambda payload: f"began an export{_export(payload)}",
+    "export_broken": _export_broken,
     "exported": _exported,
     "key_issued": _key_issued,
     "key_revoked": _key_revoked,
