@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from app.console.guides import FOLDER, pages
+from app.console.pages import PAGES
+from app.http.access import PUBLIC
 from app.http.openapi import ROLES
 from app.http.routes import ROUTES
 from tests.integration.console.browser import Shown, Visit
@@ -57,6 +59,17 @@ def test_every_link_leads_to_a_page_and_a_place_in_it(visit: Visit) -> None:
                 assert address.fragment in anchors[address.path or path], f"{path}: {link}"
             elif address.path not in texts:
                 assert visit.get(address.path).status in {200, 303}, f"{path}: {link}"
+
+
+def test_the_operators_guide_names_every_part_of_the_console() -> None:
+    table = re.findall(r"^\| `(/\w*)` \|", (FOLDER / "operators.md").read_text("utf-8"), re.MULTILINE)
+    shown = {
+        "/" if path.startswith("/agents") else re.match(r"/\w*", path)[0]  # type: ignore[index]
+        for handler in PAGES
+        for path in handler.paths
+        if not handler.opt.get(PUBLIC)
+    }
+    assert shown <= set(table)
 
 
 def test_pictures_come_from_the_service(visit: Visit) -> None:
