@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
 from litestar.response.base import ASGIResponse
@@ -46,9 +46,10 @@ class Download(ASGIResponse):
         finally:
             leaving.cancel()
             if not sending.done():
-                sending.cancel()  # nobody is there any more: what is left is not read, and told as broken
-        with suppress(asyncio.CancelledError):
-            await sending
+                sending.cancel()  # nobody is there any more, or the service stops: the rest is not read
+            await asyncio.wait({sending})  # until the connection is given back and the end is told
+        if not sending.cancelled():
+            sending.result()
 
     async def _send(self, scope: Scope, send: Send) -> None:
         begun = False

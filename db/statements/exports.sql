@@ -1,7 +1,7 @@
 -- name: last_long
--- An export takes as long as it takes; who takes it slowly is dealt with by the server of HTTP. A process that is
--- stuck must not keep the snapshot for ever.
-SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '15min', true),
+-- An export takes as long as it takes, each of its pieces so long at most; who takes it slowly is dealt with by the
+-- server of HTTP. A process that is stuck must not keep the snapshot for ever.
+SELECT set_config('statement_timeout', '15min', true), set_config('idle_in_transaction_session_timeout', '15min', true),
        set_config('DateStyle', 'ISO, YMD', true), set_config('TimeZone', 'UTC', true),
        set_config('IntervalStyle', 'iso_8601', true);
 

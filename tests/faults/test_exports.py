@@ -20,7 +20,7 @@ import pytest
 from pytest_postgresql.executors import NoopExecutor
 
 from tests.support.cli import verify
-from tests.support.faults import rounds
+from tests.support.faults import FULL, rounds
 from tests.support.long_chains import fill
 from tests.support.postgres import Database, Server, fresh_database
 from tests.support.server import MASTER_KEY, ServerProcess, StartServer
@@ -53,17 +53,19 @@ def database(postgres: Server, long_chain: str) -> Iterator[Database]:
 
 
 @contextmanager
-def taking_slowly(server: ServerProcess, path: Path, query: str) -> Iterator[subprocess.Popen[bytes]]:
+def taking_slowly(
+    server: ServerProcess, path: Path, query: str, *, rate: str = "1M"
+) -> Iterator[subprocess.Popen[bytes]]:
     """A curl on its way through an export, which goes on as soon as the block ends."""
     command = [
         "curl",
-        *("--silent", "--fail", "--limit-rate", "1M", "--max-time", "120"),
+        *("--silent", "--fail", "--limit-rate", rate, "--max-time", "120"),
         *("--header", f"Authorization: Bearer {server.operator_token}"),
         *("--output", str(path), f"{server.base_url}/v1/agents/{AGENT}/export?{query}"),
     ]
     with subprocess.Popen(command) as curl:
         try:
-            until(lambda: path.exists() and path.stat().st_size > 100_000)
+            until(lambda: path.exists() and path.stat().st_size > 5_000)
             yield curl
         finally:
             curl.kill()
@@ -168,4 +170,19 @@ def test_h26_who_goes_away_leaves_no_export_behind(
     with server.client() as client:
         last = client.get(f"/v1/agents/{AGENT}/export").content.splitlines()[-1]
     assert json.loads(last)["trailer"]["rows"] == RECORDS + 1
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.skipif(not FULL, reason="it lasts as long as a service waits for its requests")
+def test_h27_a_service_that_is_told_to_stop_cuts_an_export_that_does_not_end(
+    database: Database, start_server: StartServer, tmp_path: Path
+) -> None:
+    path, server = tmp_path / "export.jsonl", start_server()
+    with taking_slowly(server, path, "format=jsonl", rate="10k") as curl:
+        until(lambda: exporting(database))
+        assert server.stop() == 0
+        assert curl.poll() is None  # it has much to take that was sent before
+    assert is_incomplete(path, "jsonl")
+    server.start()
+    assert [act["act"] for act in acts(server)] == ["export_begun", "export_broken"]
     assert "Traceback" not in server.log

@@ -19,7 +19,7 @@ from app.moment import to_microseconds
 from app.principal import Permission, Principal, Role, grant
 from db.pool import create_pool
 from db.schema import DEFAULT_TENANT_ID
-from tests.integration.cli.conftest import Trail
+from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import Result, verify
 from tests.support.ledgers import MASTER_KEY
 
@@ -192,6 +192,30 @@ def test_rows_of_a_view_are_a_copy(trail: Trail, check: Callable[..., Result]) -
         assert "no evidence" in notes(found)
         assert check(data[: len(data) // 2]).code == 3
         assert check(data.replace(b"search", b"sEarch", 1)).code == 1
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        f"DELETE FROM {TRAIL} WHERE agent_id = 'scout' AND seq = 5",
+        f"UPDATE {TRAIL} SET signature = repeat('0', 128) WHERE agent_id = 'scout' AND seq = 5",
+        f"""ALTER TABLE {TRAIL} DROP CONSTRAINT trail_pkey;
+        INSERT INTO {TRAIL} (tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
+                             prev_hash, hash, signature, key_id, signed_text)
+        SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at, prev_hash,
+               repeat('0', 64), signature, key_id, signed_text
+          FROM {TRAIL} WHERE agent_id = 'scout' AND seq = 5""",
+    ],
+)
+def test_what_was_tampered_with_is_exported_as_it_stands(
+    trail: Trail, check: Callable[..., Result], tampering: str
+) -> None:
+    trail.tamper(tampering, drop_checks=True)
+    for form in (Format.JSONL, Format.BUNDLE):
+        found = check(export(trail, Wanted(format=form)))
+        assert found.code == 1
+        [count] = trail.fetch(f"SELECT count(*) FROM {TRAIL} WHERE agent_id = 'scout'")[0]
+        assert {c["agent_id"]: c["checked"] for c in found.json["chains"]}["scout"] == count
 
 
 # --- bundles -----------------------------------------------------------------------------------------------
