@@ -5,6 +5,7 @@ It is made of the OpenAPI document and of nothing else, so it says what ``/schem
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import re
@@ -13,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
-from litestar import get
+from litestar import Litestar, get
 from litestar.response.base import ASGIResponse
 from markupsafe import Markup, escape
 
-from app.console.guides import guest, pages
-from app.console.page import render
+from app.console.guides import show
+from app.console.markdown import Rendered
+from app.console.page import TEMPLATES
 from app.http.access import PUBLIC
 from app.http.exchange import Call
 from app.http.openapi import ROLES, completed
@@ -99,16 +101,24 @@ class Api(msgspec.Struct, frozen=True):
     shapes: tuple[Shape, ...]
 
 
-_known: list[Api] = []
-"""What was made of the document, once."""
+_known: list[Rendered] = []
+"""The page, once it was made: it is the same for everybody, and takes a moment."""
 
 
 @get("/guides/api", opt={PUBLIC: True}, include_in_schema=False)
 async def api_page(request: Call) -> ASGIResponse:
     """The whole API on one page, without scripts."""
     if not _known:
-        _known.append(api_of(completed(request.app, request.app.openapi_schema.to_schema())))
-    return render("api.html", await guest(request), api=_known[0], guides=pages(), name="api")
+        _known.append(await asyncio.to_thread(_article, request.app))
+    return await show(request, "api", _known[0])
+
+
+def _article(app: Litestar) -> Rendered:
+    api = api_of(completed(app, app.openapi_schema.to_schema()))
+    html = TEMPLATES.get_template("api.html").render(api=api)
+    return Rendered(
+        "HTTP API", "Every route: who may, what it takes, what it answers, and its errors.", (), html
+    )
 
 
 def api_of(document: Object) -> Api:

@@ -5,6 +5,7 @@ They are read when they are first asked for, and nobody's data is in them.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 from collections.abc import Mapping
 from functools import cache
@@ -48,7 +49,7 @@ ORDER: Final = (
 @get("/guides", opt={PUBLIC: True}, include_in_schema=False)
 async def guide_list(request: Call) -> ASGIResponse:
     """All guides, with what each is for."""
-    return render("guides.html", await guest(request), guides=pages())
+    return render("guides.html", await _guest(request), guides=await _known())
 
 
 @get("/guides/{name:str}", opt={PUBLIC: True}, include_in_schema=False)
@@ -57,17 +58,27 @@ async def guide(request: Call) -> ASGIResponse:
     name = request.path_params["name"]
     if name in pictures():
         return FileAnswer(pictures()[name])
-    page = pages().get(name)
+    page = (await _known()).get(name)
     if page is None:
         raise NotFoundError("there is no such guide")
+    return await show(request, name, page)
+
+
+async def show(request: Call, name: str, page: Rendered) -> ASGIResponse:
+    """A page to be read, with the list of the others beside it."""
     return render(
         "guide.html",
-        await guest(request),
+        await _guest(request),
         page=page,
         html=Markup(page.html),  # noqa: S704  our own file, rendered without HTML in it
-        guides=pages(),
+        guides=await _known(),
         name=name,
     )
+
+
+async def _known() -> Mapping[str, Rendered]:
+    """The guides; the first time they are made beside the loop, since that takes a moment."""
+    return pages() if pages.cache_info().currsize else await asyncio.to_thread(pages)
 
 
 @cache
@@ -95,7 +106,7 @@ def _readme() -> str:
     return importlib.metadata.metadata("lineage-trails")["Description"]
 
 
-async def guest(request: Call) -> Visitor | None:
+async def _guest(request: Call) -> Visitor | None:
     """Who is signed in, for the head of the page; nobody also while that cannot be told."""
     try:
         return await visitor_of(request)

@@ -6,12 +6,15 @@ import html
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
 
+from app.console import guides
 from app.console.guides import FOLDER, pages
+from app.console.markdown import README
 from app.console.pages import PAGES
 from app.http.access import PUBLIC
 from app.http.openapi import ROLES
@@ -96,6 +99,15 @@ def test_nothing_in_a_page_is_taken_as_html() -> None:
     assert "<script" not in page.html
     assert "<b>" not in page.html
     assert 'href="javascript' not in page.html
+
+
+def test_where_the_program_is_installed_the_readme_comes_from_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(guides, "FOLDER", tmp_path / "app" / "guides")
+    page = guides.pages.__wrapped__()[README]
+    assert page.title == "What it is, and a tour"
+    assert "make run" in page.html
 
 
 def test_the_api_page_has_every_route_with_who_may_and_its_errors(visit: Visit, operator: Client) -> None:
