@@ -36,11 +36,19 @@ class WaitingRow(msgspec.Struct, frozen=True):
 
 
 async def queue(
-    source: Pool | Connection, tenant_id: UUID, after: tuple[datetime, UUID, str], *, limit: int
+    source: Pool | Connection,
+    tenant_id: UUID,
+    after: tuple[datetime, UUID, str],
+    *,
+    limit: int,
+    log_uuid: UUID | None = None,
 ) -> list[WaitingRow]:
-    """What waits behind a place (when it was held, chain, action), oldest first; at most ``limit``."""
+    """What waits behind a place (when it was held, chain, action), oldest first; at most ``limit``.
+
+    With ``log_uuid`` what waits in that chain alone.
+    """
     async with for_tenant(source, tenant_id) as connection:
-        rows = await connection.fetch(_SQL["queue"], tenant_id, *after, limit)
+        rows = await connection.fetch(_SQL["queue"], tenant_id, *after, limit, log_uuid)
     return [WaitingRow(*row) for row in rows]
 
 

@@ -57,11 +57,13 @@ class Visitor(msgspec.Struct, frozen=True):
         principal: who, as at the API.
         csrf: what every form of this visit carries.
         expires_at: when the visit ends, in seconds since 1970.
+        waiting: how many actions wait for a person, for the head of the page.
     """
 
     principal: Principal
     csrf: str
     expires_at: int
+    waiting: int = 0
 
     @property
     def name(self) -> str:
@@ -145,7 +147,23 @@ async def visit(request: Call) -> tuple[Visitor, Grant]:
     permission: Permission = request.route_handler.opt[PERMISSION]
     ids = request.scope["path_params"]
     agent_id = check_agent_id(ids["agent_id"]) if "agent_id" in ids else None
-    return visitor, grant(visitor.principal, permission, agent_id)
+    given = grant(visitor.principal, permission, agent_id)
+    waiting = await services_of(request).ledger.approvals_waiting(given)
+    return msgspec.structs.replace(visitor, waiting=waiting), given
+
+
+async def require_visit(request: Call) -> None:
+    """Refuses a visitor that was let in and would not be now. For answers that go on: nothing is counted.
+
+    Raises:
+        UnauthorizedError: the visit or the key has ended.
+        TenantQuarantinedError, UnavailableError: as at the API.
+    """
+    services = services_of(request)
+    sealed = _opened(services, _cookies(headers(request.scope, b"cookie")))
+    if sealed is None or sealed.expires_at <= time.time():
+        raise UnauthorizedError
+    await principal_of(services, sealed.token)
 
 
 def check_form(request: Call, visitor: Visitor, given: str) -> None:

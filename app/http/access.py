@@ -36,6 +36,17 @@ def check_agent_id(agent_id: object) -> str:
     return agent_id
 
 
+def check_action_id(action_id: str) -> str:
+    """``action_id`` when it can be one.
+
+    Raises:
+        UnknownActionError: no action is ever called so.
+    """
+    if _ACTION_ID.fullmatch(action_id) is None:
+        raise UnknownActionError(action_id)
+    return action_id
+
+
 def granted(request: Call) -> Grant:
     """Authenticates the caller, checks the ids of the path, and grants what the route is for.
 

@@ -21,6 +21,7 @@ from app.chain.record import Head
 from app.errors import BadRequestError, ConflictError, TrailsError
 from app.guard.state import GuardState, Pending
 from app.ledger.chain import ChainId
+from app.ledger.fresh import Fresh
 from app.ledger.read import GONE, pending_entry
 from app.moment import from_microseconds, to_microseconds
 
@@ -47,6 +48,10 @@ AT_ONCE: Final = 8
 
 MOST_COUNTED: Final = 1_000
 """Beyond this nobody cares how long the queue is."""
+
+MARK_SECS: Final = 1.0
+MARKS: Final = 10_000
+"""How often one look is taken for all who watch a queue, and for how many tenants it is remembered."""
 
 _PLACE: Final = re.compile(r"([0-9]{1,17}),([0-9a-f]{32}),([^\x00]{1,64})")
 _BEGINNING: Final = (from_microseconds(0), UUID(int=0), "")
@@ -80,12 +85,14 @@ class Waiting(msgspec.Struct, frozen=True):
 
     Attributes:
         agent_id: whose.
+        action_id: which.
         entry: as the agent's own list of what is pending tells it.
         pending: what the fold knows of it.
         state: the agent's standing.
     """
 
     agent_id: str
+    action_id: str
     entry: JsonObject
     pending: Pending
     state: GuardState
@@ -142,19 +149,51 @@ class Approvals:
         self._chains = chains
         self._actor = actor
         self._clock = clock
+        self._marks: Fresh[UUID, int] = Fresh(MARK_SECS, capacity=MARKS)
 
     async def length(self, tenant_id: UUID) -> int:
         """How many wait as the index says, up to ``MOST_COUNTED``: for a hint, and proven by nothing."""
         return await db.waiting.length(self._pool, tenant_id, most=MOST_COUNTED)
 
-    async def page(self, tenant_id: UUID, after: Place | None, limit: int) -> Queue:
-        """The actions that wait behind ``after``, oldest first, no older than this call.
+    async def mark(self, tenant_id: UUID) -> int:
+        """A number that is another one when the first page of the queue may look otherwise.
+
+        It is a second old at most; whoever watches the queue reads it when the number changes.
+        """
+        return await self._marks.get(tenant_id, lambda _: self._mark(tenant_id))
+
+    async def _mark(self, tenant_id: UUID) -> int:
+        return hash(tuple(await db.waiting.queue(self._pool, tenant_id, _BEGINNING, limit=DEFAULT_LIMIT)))
+
+    async def one(self, chain: Chain, action_id: str) -> Waiting | None:
+        """One action as it waits now; None when it does not.
+
+        Raises:
+            QuarantinedError: the chain does not verify.
+            UnavailableError: the database is away.
+        """
+        state = await self._actor.refresh(chain)
+        pending = state.pending.get(action_id)
+        if pending is None:
+            return None
+        row = await db.ledger.row_at(self._pool, chain.id.tenant_id, chain.id.log_uuid, pending.seq)
+        if row is None or row.hash != pending.hash:
+            raise chain.quarantine(GONE.format(seq=pending.seq))
+        entry = pending_entry(chain, state, pending, row, self._clock())
+        return Waiting(chain.id.agent_id, action_id, entry, pending, state)
+
+    async def page(
+        self, tenant_id: UUID, after: Place | None, limit: int, log_uuid: UUID | None = None
+    ) -> Queue:
+        """The actions that wait behind ``after``, of one chain or of all, oldest first.
+
+        Nothing of it is older than this call.
 
         Raises:
             UnavailableError: the database is away.
         """
         begin = _BEGINNING if after is None else msgspec.structs.astuple(after)
-        rows = await db.waiting.queue(self._pool, tenant_id, begin, limit=limit + 1)
+        rows = await db.waiting.queue(self._pool, tenant_id, begin, limit=limit + 1, log_uuid=log_uuid)
         found = await self._states(tenant_id, rows[:limit])
         held = [_Held(row, *found[row.log_uuid]) for row in rows[:limit]]
         shown, cut = await self._shown(tenant_id, [each for each in held if each.pending is not None])
@@ -210,7 +249,7 @@ class Approvals:
                 each.chain.quarantine(GONE.format(seq=each.pending.seq))
                 continue
             entry = pending_entry(each.chain, each.state, each.pending, row, now_us)
-            shown.append(Waiting(each.row.agent_id, entry, each.pending, each.state))
+            shown.append(Waiting(each.row.agent_id, each.row.action_id, entry, each.pending, each.state))
         return tuple(shown), None
 
 

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from app.guard.decide import Act, Ask, Decision
     from app.guard.policy import Policy
     from app.guard.state import Action, GuardState
-    from app.ledger.approvals import Place, Queue
+    from app.ledger.approvals import Place, Queue, Waiting
     from app.ledger.clock import Clock
     from app.ledger.export.exporter import Exported
     from app.ledger.export.wanted import Wanted
@@ -427,6 +427,19 @@ class Ledger:
     async def approvals(self, grant: Grant, after: Place | None, limit: int) -> Queue:
         """What waits for a person in the whole tenant, oldest first, no older than this call."""
         return await self._approvals.page(grant.tenant_id, after, limit)
+
+    async def approvals_of(self, grant: Grant, after: Place | None, limit: int) -> Queue:
+        """The same of the grant's agent."""
+        chain = await self._chain(grant)
+        return await self._approvals.page(grant.tenant_id, after, limit, chain.id.log_uuid)
+
+    async def approval(self, grant: Grant, action_id: str) -> Waiting | None:
+        """One action of the grant's agent as it waits now; None when it does not."""
+        return await self._approvals.one(await self._chain(grant), action_id)
+
+    async def approvals_mark(self, grant: Grant) -> int:
+        """Another number whenever the queue may look otherwise; see ``Approvals.mark``."""
+        return await self._approvals.mark(grant.tenant_id)
 
     async def approvals_waiting(self, grant: Grant) -> int:
         """How long the queue is, as its index says, counted up to some number: for a hint."""

@@ -1,12 +1,13 @@
 -- name: queue
--- What waits for a person behind a place, oldest first, with its chain and the newest record of that: whoever knows
--- the chain up to there need not ask again. A time that no client can hold is none that a record has.
+-- What waits for a person behind a place, of one chain or ($6 NULL) of all, oldest first, with its chain and the
+-- newest record of that: whoever knows the chain up to there need not ask again. A time that no client can hold is
+-- none that a record has.
 SELECT w.log_uuid, w.action_id, w.held_at, a.agent_id, a.guarded, h.seq, h.hash
   FROM (SELECT q.log_uuid, q.action_id, q.held_at
           FROM (SELECT log_uuid, action_id,
                        least(greatest(held_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS held_at
                   FROM trails.waiting_actions
-                 WHERE tenant_id = $1) AS q
+                 WHERE tenant_id = $1 AND ($6::uuid IS NULL OR log_uuid = $6)) AS q
          WHERE (q.held_at, q.log_uuid, q.action_id) > ($2, $3, $4::text)
          ORDER BY q.held_at, q.log_uuid, q.action_id
          LIMIT $5) AS w
