@@ -20,4 +20,11 @@
   });
   document.addEventListener("htmx:oobAfterSwap", tell);
   tell();
+  setInterval(() => {
+    for (const time of document.querySelectorAll("time.ago")) {
+      const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(time.dateTime)) / 1000));
+      const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([each]) => seconds >= each) || [1, "s"];
+      time.textContent = `${Math.floor(seconds / size)} ${unit} ago`;
+    }
+  }, 10000);
 })();
