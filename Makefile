@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz faults lint types bench soak demo lock clean
+.PHONY: help run test fuzz faults superset lint types bench soak demo lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ fuzz: $(READY) ## thousands of requests made from the API's own description (CAS
 
 faults: $(READY) ## crashes, cut connections, full disks, failover: the long form of tests/faults
 	TRAILS_TEST_FAULTS=full $(BIN)/python -m pytest -q tests/faults
+
+superset: $(READY) ## a real Apache Superset draws from the views (installs it apart, some minutes)
+	TRAILS_TEST_SUPERSET=1 $(BIN)/python -m pytest -q tests/integration/bi/test_superset.py
 
 lint: $(READY) ## style and formatting
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from tests.integration.bi.panel_answers import View
 from tests.integration.bi.story import DAMAGED, Told
 from tests.support.cookbook_world import DAY, FIRST_DAY, HOUR
 from tests.support.ledgers import MASTER_KEY, SECOND, Caller, SetClock
+from tests.support.pages import FOLDER, page_at
 from tests.support.rows import count, register_tenant, started_chain
 from tests.support.view_rows import raw_row, view
 
@@ -267,3 +268,12 @@ async def test_events_tell_the_senders_time_beside_the_records(pool: Pool) -> No
     assert [row["clock_skewed"] for row in rows] == [*said.values()]
     assert [row["type"] for row in rows] == ["seen"] * 3
     assert {row["session_id"] for row in rows} == {None}
+
+
+async def test_the_guides_queries_run_as_a_dashboards_login(looking: asyncpg.Connection) -> None:
+    queries = page_at(FOLDER / "bi.md").of_kind("sql")
+    assert len(queries) == 5
+    for query in queries:
+        assert all("trails." in line for line in query.splitlines() if line.startswith("FROM"))
+        await looking.fetch(query)
+    assert await looking.fetchval(queries[-1]) is False
