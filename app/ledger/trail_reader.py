@@ -39,7 +39,7 @@ PAGE_RECORDS: Final = 100
 PAGE_BYTES: Final = 2 * 1024 * 1024
 """Signed text in one page, more or less: a page ends early where records are large."""
 
-WINDOW: Final = 10_000
+WINDOW: Final = 20_000
 """Places of a chain that one page looks at, at most, when it has to search."""
 
 
