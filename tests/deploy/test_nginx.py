@@ -20,6 +20,7 @@ import httpx2
 import pytest
 from pytest_postgresql.executors import NoopExecutor
 
+from app.console.pages import PAGES
 from app.http.routes import ROUTES
 from app.settings import MIB, Settings
 from tests.support.cli import run_trails
@@ -258,6 +259,8 @@ def _handed_on(path: str) -> bool:
         ("/v1/exports/7/file", True),
         ("/v1/exports", True),
         ("/v1/agents/bot/export", True),
+        ("/v1/export", True),
+        ("/agents/bot/export.jsonl", True),
         ("/v1/agents/bot/log", False),
         ("/v1/agents/streamer", False),
         ("/v1/feeds", False),
@@ -270,9 +273,9 @@ def test_streams_and_exports_are_handed_on_and_nothing_else(path: str, *, handed
 
 def test_every_route_that_streams_is_one_of_them() -> None:
     """Told by the routes that there are, so that a new one is not forgotten."""
-    paths = {path for handler in ROUTES for path in getattr(handler, "paths", ())}
-    streaming = [path for path in paths if re.search(r"(export|stream|feed)s?$", path)]
-    assert "/v1/agents/{agent_id:str}/export" in streaming
+    paths = {path for handler in (*ROUTES, *PAGES) for path in getattr(handler, "paths", ())}
+    streaming = [path for path in paths if re.search(r"(export|stream|feed)s?(\.\w+)?$", path)]
+    assert {"/v1/agents/{agent_id:str}/export", "/agents/{agent_id:str}/export.jsonl"} <= set(streaming)
     for path in streaming:
         assert _handed_on(re.sub(r"\{[^}]*\}", "x", path)), path
 
@@ -286,6 +289,21 @@ def test_an_export_comes_through_whole(nginx: Nginx, tmp_path: Path) -> None:
     (tmp_path / "exported.jsonl").write_bytes(answer.content)
     verified = run_trails("verify", tmp_path / "exported.jsonl", "--public-key", key)
     assert verified.code == 0, verified.out + verified.err
+
+
+def test_the_feed_tells_of_a_record_while_it_is_listened_to(nginx: Nginx) -> None:
+    listening = {"Accept": "text/event-stream"}
+    with (
+        nginx.client(OPERATOR_TOKEN) as client,
+        nginx.client(OPERATOR_TOKEN) as other,
+        client.stream("GET", "/v1/feed", headers=listening) as answer,
+    ):
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        next(lines)  # it has begun
+        posted = other.post(EVENTS, json={"type": "told-of-by-the-feed", "data": None})
+        assert posted.status_code == 200
+        assert any("told-of-by-the-feed" in line for line in lines)
 
 
 class _Telling(BaseHTTPRequestHandler):
@@ -331,6 +349,21 @@ def test_an_event_arrives_before_the_next_one_is_sent(path: str, tmp_path: Path)
             thread.join()
 
 
+def test_the_console_is_signed_in_to(nginx: Nginx) -> None:
+    origin = {"Origin": f"https://{NAME}"}
+    with nginx.client() as client:
+        away = client.get("/")
+        assert (away.status_code, away.headers["location"].partition("?")[0]) == (303, "/sign-in")
+        entered = client.post("/sign-in", data={"key": OPERATOR_TOKEN, "next": "/"}, headers=origin)
+        assert entered.status_code == 303, entered.text
+        assert "; Secure" in entered.headers["set-cookie"]
+        shown = client.get("/")
+        assert shown.status_code == 200
+        assert "bot" in shown.text
+        times = Counter(name.lower() for name, _ in shown.headers.multi_items())
+        assert [name for name, count in times.items() if count > 1] == []
+
+
 # --- caches ---------------------------------------------------------------------------------------------
 
 CACHING: Final = """
@@ -369,6 +402,9 @@ PATHS: Final = (
 )
 
 
+PAGES_OF_A_TENANT: Final = ("/", "/agents/bot", "/agents/bot/log", "/sessions", "/keys", "/administration")
+
+
 @pytest.fixture(scope="module")
 def tokens(nginx: Nginx) -> tuple[str, str]:
     """The tokens of two tenants' operators; each tenant has an agent of the same name."""
@@ -403,6 +439,31 @@ def test_h17_a_cache_in_front_keeps_nothing_for_somebody_else(
                 assert answer.status_code == direct.get(path, headers=_bearer(token)).status_code, path
         heads = [client.get("/v1/agents/bot", headers=_bearer(token)).json()["head"] for token in tokens]
         assert heads[0] != heads[1]
+
+
+def test_h17_a_cache_in_front_keeps_no_page_of_the_console(
+    service: ServerProcess, tokens: tuple[str, str], tmp_path: Path
+) -> None:
+    site = CACHING.replace("MORE", "")
+    with running_nginx(tmp_path / "nginx", _place(service), other=site) as cache:
+        visits = [httpx2.Client(base_url=cache.base_url) for _ in tokens]
+        try:
+            for visit, token in zip(visits, tokens, strict=True):
+                entered = visit.post("/sign-in", data={"key": token, "next": "/"})
+                visit.cookies.update(_cookies(entered))
+            for path in PAGES_OF_A_TENANT:
+                for visit in (*visits, *visits):
+                    answer = visit.get(path)
+                    assert (answer.status_code, answer.headers["x-cache"]) == (200, "MISS"), path
+        finally:
+            for visit in visits:
+                visit.close()
+
+
+def _cookies(answer: httpx2.Response) -> dict[str, str]:
+    """Those of an answer, also the ones that want TLS, which is not there behind the cache."""
+    [(name, value)] = re.findall(r"^(\w+)=([^;]+);", answer.headers["set-cookie"])
+    return {name: value}
 
 
 def test_h17_the_same_cache_would_keep_what_it_is_not_told_to_forget(
