@@ -35,6 +35,7 @@ OPEN_LEVELS: Final = 2
 
 GIST_CHARS: Final = 160
 _NAME_CHARS: Final = 200
+_STATUS_CHARS: Final = 40
 _SPACES: Final = re.compile(r"\s+")
 
 
@@ -154,7 +155,7 @@ def read_row(node: TreeNode, sent: JsonObject, chosen: Chosen) -> Row:
         seq=shown.source.seq,
         node_type=shown.node_type[:_NAME_CHARS],
         name=cut(shown.name, _NAME_CHARS),
-        status=None if shown.status is None else cut(shown.status, _NAME_CHARS),
+        status=None if shown.status is None else cut(shown.status, _STATUS_CHARS),
         figures=figures,
         recorded_us=shown.source.recorded_us,
         skewed=is_doubtful(span),

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from uuid import uuid4
 
+import psycopg
 import pytest
 
-from app.console.telling import NONE
+from app.console.telling import NONE, amount, count, length
 from app.ledger.session_reading import Limits
 from tests.integration.console.browser import Shown, Visit
 from tests.integration.console.reading import Shape, table
@@ -147,3 +148,14 @@ def test_an_empty_page_says_that_it_looked(service: Running, signed_in: Visit, o
 
 def test_nobody_else_sees_them(told: Told) -> None:
     assert Visit(told.service.url).get("/sessions").status == 303
+
+
+def test_sums_are_those_of_the_view(told: Told) -> None:
+    rows = {row[1]: row for row in table(told.visit.get("/sessions").text, "<caption")}
+    with psycopg.connect(told.database.admin_url) as connection:
+        found = connection.execute(
+            "SELECT session_id::text, total_tokens, cost, ended_at - started_at FROM trails.sessions"
+        ).fetchall()
+    assert {session: [length(ran), count(tokens), amount(cost)] for session, tokens, cost, ran in found} == {
+        session: [row[3], *row[7:]] for session, row in rows.items()
+    }
