@@ -43,6 +43,8 @@ class Download(ASGIResponse):
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            _log.warning("an export is cut: the service stops")  # and this request ends with this call
         finally:
             leaving.cancel()
             if not sending.done():
