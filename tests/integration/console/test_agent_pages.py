@@ -33,7 +33,7 @@ def follow(visit: Visit, html: str, rel: str) -> str:
 
 def ids(html: str) -> list[str]:
     """Agents of a list, in its order."""
-    return re.findall(r'<th scope="row"><a href="/agents/([^"]+)">', html)
+    return re.findall(r'<th scope="row" class="id"><a href="/agents/([^"]+)">', html)
 
 
 def test_the_fleet_is_shown_with_its_standing(signed_in: Visit, operator: Client) -> None:
