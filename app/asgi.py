@@ -61,8 +61,9 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
             services.ledger = ledger
             async with heads_kept(ledger, settings), _patrolled(ledger, settings.verify_records_per_sec):
                 try:
-                    with telling_first(services, settings.stop_delay_secs):
-                        yield
+                    async with _delivering(ledger, settings):
+                        with telling_first(services, settings.stop_delay_secs):
+                            yield
                 finally:
                     services.draining = True
 
@@ -71,6 +72,11 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
 
 def _patrolled(ledger: Ledger, records_per_sec: int) -> AbstractAsyncContextManager[None]:
     return on_patrol(ledger.patrol(records_per_sec)) if records_per_sec else nullcontext()
+
+
+def _delivering(ledger: Ledger, settings: Settings) -> AbstractAsyncContextManager[None]:
+    give_up_secs = 3_600.0 * settings.webhook_give_up_hours
+    return ledger.deliverer(settings.webhook_allow or (), give_up_secs).delivering()
 
 
 def _routes(lifespan: Callable[[Litestar], AbstractAsyncContextManager[None]]) -> Litestar:

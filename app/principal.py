@@ -56,6 +56,8 @@ class Permission(enum.StrEnum):
     READ_SESSIONS = "read_sessions"
     EXPORT = "export"
     READ_FEED = "read_feed"
+    LIST_WEBHOOKS = "list_webhooks"
+    SET_WEBHOOKS = "set_webhooks"
     ISSUE_KEY = "issue_key"
     LIST_KEYS = "list_keys"
     REVOKE_KEY = "revoke_key"
@@ -78,6 +80,7 @@ READING: Final = frozenset(
         Permission.READ_SESSIONS,
         Permission.EXPORT,
         Permission.READ_FEED,
+        Permission.LIST_WEBHOOKS,
         Permission.LIST_KEYS,
         Permission.READ_REDACTION,
     }

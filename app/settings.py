@@ -253,6 +253,20 @@ SETTINGS: tuple[Setting, ...] = (
         _integer(1, 100_000),
     ),
     Setting(
+        "TRAILS_WEBHOOK_ALLOW",
+        "webhook_allow",
+        "",
+        "Networks that webhooks may go to although they are not public, such as 10.1.2.0/24; unset: none.",
+        _networks,
+    ),
+    Setting(
+        "TRAILS_WEBHOOK_GIVE_UP_HOURS",
+        "webhook_give_up_hours",
+        "72",
+        "A webhook whose events are not taken for so many hours is switched off.",
+        _integer(0, 8_760),
+    ),
+    Setting(
         "TRAILS_RATE_PER_KEY",
         "rate_per_key",
         "0",
@@ -341,6 +355,8 @@ class Settings(msgspec.Struct, frozen=True):
     stop_delay_secs: int = 1
     max_streams: int = 500
     max_streams_per_tenant: int = 50
+    webhook_allow: tuple[IPv4Network | IPv6Network, ...] | None = None
+    webhook_give_up_hours: int = 72
     rate_per_key: int = 0
     failures_per_peer: int = 10
     allowed_hosts: tuple[str, ...] | None = None

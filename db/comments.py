@@ -18,6 +18,8 @@ ABOUT: Final[Mapping[str, str]] = {
     "tenant_suspensions": "The newest row of a tenant says whether it is suspended.",
     "waiting_actions": "Which actions wait for a person: an index and no evidence, kept by a trigger.",
     "tenants": "Who shares this database; no tenant sees another's rows.",
+    "webhook_progress": "How far each webhook is: no evidence; the one table whose rows the service changes.",
+    "webhooks": "Where records are told to; address and secret are sealed with what they belong to.",
 }
 """What each table is for."""
 

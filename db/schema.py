@@ -21,6 +21,7 @@ from sqlalchemy import (
     Computed,
     DateTime,
     Index,
+    Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
@@ -30,7 +31,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from db.comments import ABOUT, MEANINGS
 
@@ -46,7 +47,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 15))
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 16))
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -379,6 +380,41 @@ sql_logins = Table(
     CheckConstraint("char_length(name) BETWEEN 1 AND 64", name="sql_logins_name_length"),
 )
 """Which tenant an auditor's SQL login sees. Its key is no tenant's, since roles are the cluster's."""
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("webhook_id"),
+    Column("name", Text, nullable=False),
+    Column("kinds", ARRAY(Text)),
+    Column("agents", ARRAY(Text)),
+    Column("sealed", LargeBinary, nullable=False),
+    _created_at(),
+    PrimaryKeyConstraint("tenant_id", "webhook_id", name="webhooks_pkey"),
+    CheckConstraint("webhook_id ~ '^[0-9a-f]{16}$'", name="webhooks_webhook_id_format"),
+    CheckConstraint("char_length(name) BETWEEN 1 AND 64", name="webhooks_name_length"),
+)
+"""Where records are told to; address and secret are sealed with what they belong to."""
+
+webhook_progress = Table(
+    "webhook_progress",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    _key_text("webhook_id"),
+    Column("cursor", Text, nullable=False),
+    Column("told_at", DateTime(timezone=True), nullable=False),
+    Column("delivered", BigInteger, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("failing_since", DateTime(timezone=True)),
+    Column("problem", Text),
+    Column("next_at", DateTime(timezone=True), nullable=False),
+    Column("lease_until", DateTime(timezone=True), nullable=False),
+    Column("holder", Uuid),
+    PrimaryKeyConstraint("tenant_id", "webhook_id", name="webhook_progress_pkey"),
+    Index("webhook_progress_due", "next_at"),
+)
+"""How far each webhook is: no evidence, and the one table whose rows the service changes."""
 
 for _name, _about in ABOUT.items():
     _table = metadata.tables[f"{SCHEMA}.{_name}"]

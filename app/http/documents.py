@@ -66,6 +66,81 @@ class FeedPage(Struct):
     more: Annotated[bool, Meta(description="Whether there is more already; else wait before you ask again.")]
 
 
+WebhookId = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="Visible id of a webhook; no secret.")]
+_Kind = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$")]
+_Kinds = Annotated[list[_Kind], Meta(min_length=1, max_length=20)]
+_Agents = Annotated[list[AgentId], Meta(min_length=1, max_length=20)]
+
+
+class NewWebhook(Struct, forbid_unknown_fields=True):
+    """Where to tell records."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, description="What people call it.")]
+    url: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=2000,
+            description="HTTPS, to a public address; others the installation allows (TRAILS_WEBHOOK_ALLOW).",
+        ),
+    ]
+    kinds: Annotated[_Kinds | None, Meta(description="Records of these kinds alone.")] = None
+    agents: Annotated[_Agents | None, Meta(description="Records of these agents alone.")] = None
+
+
+class WebhookReason(Struct, forbid_unknown_fields=True):
+    """Why it is switched on again; on record."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class WebhookTrial(Struct, forbid_unknown_fields=True):
+    """Nothing has to be said."""
+
+
+class WebhookEntry(Struct):
+    """A webhook. Its address is told without path and query, which often are a secret."""
+
+    webhook_id: WebhookId
+    name: str
+    target: Annotated[str | None, Meta(description="Scheme and host; null: its row was changed.")]
+    kinds: list[str] | None
+    agents: list[str] | None
+    enabled: bool
+    created_at: Annotated[str, Meta(extra_json_schema=_DATE_TIME)]
+    delivered: Annotated[int, Meta(ge=0, description="Events that were taken.")]
+    failures: Annotated[int, Meta(ge=0, description="Attempts in a row that were not.")]
+    failing_since: Annotated[str | None, Meta(extra_json_schema=_DATE_TIME)]
+    problem: Annotated[str | None, Meta(description="Why the last one was not.")]
+
+
+class CreatedWebhook(Struct):
+    """A webhook, and the secret that signs its events, shown once."""
+
+    webhook: WebhookEntry
+    secret: Annotated[str, Meta(pattern="^whsec_[A-Za-z0-9+/]{43}=$")]
+
+
+class WebhookList(Struct):
+    """The tenant's webhooks, oldest first."""
+
+    webhooks: list[WebhookEntry]
+
+
+class DeletedWebhook(Struct):
+    """It is none any more."""
+
+    deleted: Literal[True]
+
+
+class WebhookTried(Struct):
+    """How one attempt went."""
+
+    delivered: bool
+    status: Annotated[int | None, Meta(description="Of the receiver's answer; null: there was none.")]
+    problem: str | None
+
+
 class ToolRule(Struct, forbid_unknown_fields=True):
     """What one tool may do."""
 

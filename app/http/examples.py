@@ -357,3 +357,31 @@ FEED_PAGE: Final[dict[str, Any]] = {
     "more": False,
 }
 FEED_STREAM: Final = f"retry: 2741\n\nid: AbT0-3kQm1yfC0eX2vJw7A\ndata: {json.dumps(FEED_EVENT)}\n\n"
+
+WEBHOOK_ID: Final = "9f86d081884c7d65"
+NEW_WEBHOOK: Final[dict[str, Any]] = {
+    "name": "Security desk",
+    "url": "https://siem.example.com/lineage",
+    "kinds": ["action_denied", "terminated"],
+}
+WEBHOOK: Final[dict[str, Any]] = {
+    "webhook_id": WEBHOOK_ID,
+    "name": "Security desk",
+    "target": "https://siem.example.com",
+    "kinds": ["action_denied", "terminated"],
+    "agents": None,
+    "enabled": True,
+    "created_at": "2026-11-30T12:00:00.000000Z",
+    "delivered": 0,
+    "failures": 0,
+    "failing_since": None,
+    "problem": None,
+}
+CREATED_WEBHOOK: Final[dict[str, Any]] = {
+    "webhook": WEBHOOK,
+    "secret": "whsec_ANq/KqoGd1TZQsPzBOmF1zmN1Q5l0K1wYyaTkI3J0mE=",
+}
+WEBHOOKS: Final[dict[str, Any]] = {"webhooks": [WEBHOOK]}
+DELETED_WEBHOOK: Final[dict[str, Any]] = {"deleted": True}
+WEBHOOK_REASON: Final[dict[str, Any]] = {"reason": "the receiver is back"}
+WEBHOOK_TRIED: Final[dict[str, Any]] = {"delivered": False, "status": 503, "problem": "it answered 503"}

@@ -142,10 +142,18 @@ def _fields(request: Call) -> Query:
 
 def _kinds(fields: Query) -> tuple[str, ...] | None:
     kinds = _named(fields, "kind")
-    for kind in kinds or ():
-        if _KIND.fullmatch(kind) is None:
-            raise BadRequestError("kind: must be kinds of records with commas between them")
-    return kinds
+    return None if kinds is None else tuple(check_kind(kind, "kind") for kind in kinds)
+
+
+def check_kind(kind: str, field: str) -> str:
+    """``kind`` when it may be one.
+
+    Raises:
+        BadRequestError: it breaks the pattern of kinds.
+    """
+    if _KIND.fullmatch(kind) is None:
+        raise BadRequestError(f"{field}: kinds of records have 1 to 64 characters of a-z 0-9 _")
+    return kind
 
 
 def _agents(fields: Query) -> tuple[str, ...] | None:

@@ -40,6 +40,7 @@ from app.http.streams import Streams
 from app.http.traffic import CLASSES, Traffic
 from app.ledger.feed.poller import Pollers
 from app.ledger.meter import Distribution, Load, Meter
+from app.ledger.webhooks.delivery import Counts
 from app.tokens import bearer_of
 
 _OPENMETRICS: Final = b"application/openmetrics-text"
@@ -143,6 +144,7 @@ class _ServiceCollector(Collector):
         yield from _load(services.ledger.load())
         yield from _streams(services.streams)
         yield from _feed(services.ledger.feed.pollers)
+        yield from _webhooks(services.ledger.deliveries)
         room = services.room
         held = [(("arriving",), room.held), (("work",), room.work.taken)]
         yield _gauges("trails_large_body_bytes", "Bytes of large bodies.", held, "room")
@@ -183,6 +185,15 @@ def _feed(pollers: Pollers) -> Iterator[Metric]:
     yield _counter("trails_feed_polls", about, [((), pollers.polls)])
     about = "How long these took in all."
     yield _counter("trails_feed_poll_seconds", about, [((), pollers.seconds)])
+
+
+def _webhooks(counts: Counts) -> Iterator[Metric]:
+    attempts = [(("taken",), counts.delivered), (("failed",), counts.failed)]
+    yield _counter("trails_webhook_attempts", "Events sent to webhooks.", attempts, "result")
+    about = "Webhooks that were switched off, since nothing was taken."
+    yield _counter("trails_webhooks_disabled", about, [((), counts.disabled)])
+    about = "Webhooks that began again, since their place was not in this database."
+    yield _counter("trails_webhooks_restarted", about, [((), counts.restarted)])
 
 
 def _ledger(meter: Meter) -> Iterator[Metric]:

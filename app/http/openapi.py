@@ -43,6 +43,7 @@ _PATH_PARAMETERS: Final = {
     "action_id": documents.ActionId,
     "session_id": documents.SessionId,
     "key_id": documents.KeyId,
+    "webhook_id": documents.WebhookId,
     "slug": documents.Slug,
 }
 _IDEMPOTENCY_KEY: Final[dict[str, Any]] = {

@@ -22,6 +22,7 @@ from app.http import (
     sessions,
     tenants,
     traces,
+    webhooks,
 )
 
 ROUTES: tuple[HTTPRouteHandler, ...] = (
@@ -54,6 +55,11 @@ ROUTES: tuple[HTTPRouteHandler, ...] = (
     exports.export_agent,
     exports.export_tenant,
     feed.read_feed,
+    webhooks.create_webhook,
+    webhooks.list_webhooks,
+    webhooks.delete_webhook,
+    webhooks.enable_webhook,
+    webhooks.try_webhook,
     api_keys.issue_key,
     api_keys.list_keys,
     api_keys.revoke_key,

@@ -233,7 +233,7 @@ _TELLING: Final = (FormatError, FoldError, UnknownKindError)
 _TOLD: Final = ChainError("it was told what is wrong")
 
 
-class _Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A tenant's standing as it is written; no ``redaction`` is that of the beginning."""
 
     keys: dict[str, int | None]
@@ -241,6 +241,7 @@ class _Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epochs: dict[str, int]
     suspended: bool
     redaction: dict[str, Any] | None
+    webhooks: dict[str, bool] = {}
 
 
 def _standing_to_json(standing: TenantStanding) -> JsonObject:
@@ -252,6 +253,7 @@ def _standing_to_json(standing: TenantStanding) -> JsonObject:
             epochs=standing.epochs,
             suspended=standing.suspended,
             redaction=None if rules == DEFAULT_RULES else rules.to_json(),
+            webhooks=standing.webhooks,
         )
     )
     return written
@@ -263,4 +265,6 @@ def _standing_from_json(value: JsonValue) -> TenantStanding:
     except msgspec.ValidationError as error:
         raise FieldError("standing", str(error)) from error
     rules = DEFAULT_RULES if written.redaction is None else RuleList.recorded(written.redaction)
-    return TenantStanding(written.keys, written.names, written.epochs, written.suspended, rules)
+    return TenantStanding(
+        written.keys, written.names, written.epochs, written.suspended, rules, written.webhooks
+    )

@@ -65,6 +65,9 @@ from app.ledger.watch.inspect import first_failure, inspect_chain
 from app.ledger.watch.patrol import Patrol
 from app.ledger.watch.seen import Seen
 from app.ledger.watch.verifications import Verifications
+from app.ledger.webhooks.deliverer import Deliverer
+from app.ledger.webhooks.delivery import Counts
+from app.ledger.webhooks.hooks import Webhooks
 from app.principal import ADMINISTRATION
 from db.schema import DEFAULT_TENANT_ID
 from db.spans import Sight
@@ -86,6 +89,7 @@ if TYPE_CHECKING:
     from app.ledger.post import Entry, Receipt
     from app.ledger.sessions import NodeCursor, SessionQuery, Survey
     from app.ledger.spans.on_record import Call, Held
+    from app.ledger.webhooks.target import Networks
     from app.principal import Grant, Principal
     from app.redaction import Redactor, RuleList
     from app.trace.otlp.nesting import End
@@ -164,6 +168,10 @@ class Ledger:
         self.fleet = Fleet(pool, self._chains, self._actor)
         self.trail = TrailReader(pool, self._chains, self._keystore)
         self.verifications = Verifications(self.verify, self.put_verdict_on_record)
+        self.webhooks = Webhooks(
+            pool, master_key, self.feed, administration=self.administration, standings=self._standings
+        )
+        self.deliveries = Counts()
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore, self._origins)
         self._failures = Failures(pool)
@@ -250,6 +258,17 @@ class Ledger:
             self._origins,
             meter=self.meter,
             records_per_sec=records_per_sec,
+        )
+
+    def deliverer(self, networks: Networks, give_up_secs: float) -> Deliverer:
+        """What delivers webhooks while the service runs; see there."""
+        return Deliverer(
+            self._pool,
+            self.feed,
+            self.webhooks,
+            networks=networks,
+            give_up_secs=give_up_secs,
+            counts=self.deliveries,
         )
 
     def slug_of(self, tenant_id: UUID) -> str:

@@ -46,6 +46,7 @@ class Ids(msgspec.Struct, frozen=True):
     session_id: str
     key_id: str
     revoked_key_id: str
+    webhook_id: str
     trace_id: str
     span_id: str
     idempotency_key: str
@@ -66,6 +67,7 @@ class Ids(msgspec.Struct, frozen=True):
             "session_id": str(uuid4()),
             "key_id": secrets.token_hex(8),
             "revoked_key_id": secrets.token_hex(8),
+            "webhook_id": secrets.token_hex(8),
             "trace_id": secrets.token_hex(16),
             "span_id": secrets.token_hex(8),
             "idempotency_key": f"{slug}-once",
@@ -108,6 +110,7 @@ class Tenant(msgspec.Struct, frozen=True):
             ids.session_id,
             ids.key_id,
             ids.revoked_key_id,
+            ids.webhook_id,
             ids.trace_id,
             ids.span_id,
             ids.login,
@@ -148,7 +151,9 @@ def _tenant(running: Running, database: Database, slug: str) -> Tenant:
     sql_logins.create(database.admin_url, login, UUID(ids.tenant_id), PASSWORD)
     agents = _sent(operator.get("/v1/agents"))["agents"]
     return Tenant(
-        msgspec.structs.replace(ids, key_id=key_id, revoked_key_id=revoked),
+        msgspec.structs.replace(
+            ids, key_id=key_id, revoked_key_id=revoked, webhook_id=_webhook(operator, ids)
+        ),
         {Role.OPERATOR.value: made["token"], **tokens},
         tuple(agent["status"]["log_uuid"] for agent in agents),
     )
@@ -201,6 +206,12 @@ def _keys(operator: Client, ids: Ids) -> tuple[dict[str, str], str, str]:
     key_ids = spare["key"]["key_id"], gone["key"]["key_id"]
     _sent(operator.send("DELETE", f"/v1/keys/{key_ids[1]}"))
     return tokens, *key_ids
+
+
+def _webhook(operator: Client, ids: Ids) -> str:
+    """One that leads nowhere: its address is not public."""
+    wanted = {"name": f"webhook of {ids.slug}", "url": f"https://127.0.0.1:1/{ids.slug}"}
+    return str(_sent(operator.post("/v1/webhooks", wanted))["webhook"]["webhook_id"])
 
 
 def _sent(reply: Any) -> Any:

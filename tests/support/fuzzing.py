@@ -69,6 +69,7 @@ UNSAYABLE: Final = (
     r"^name: must be printable$",
     r"^expires_at: must be in the future, and before the year 9000$",
     r"^paths\[\d+\]: ",
+    r"^url: (must|is) ",
     r"^after: must be the next of an earlier answer",
     r"^until: must be later than since$",
     r"^format: a bundle holds whole chains",
@@ -189,13 +190,25 @@ class Fuzzed:
         ]
         self.post(f"/v1/agents/{agent}/actions/{actions[0]['action_id']}/outcome", own, status="failure")
         keys = [self._new_key("auditor", f"to revoke {name} {n}")["key"]["key_id"] for n in range(4)]
+        hooks = [self._new_webhook(f"{name} {n}") for n in range(3)]
         self.known = {
             "agent_id": [agent],
             "action_id": [action["action_id"] for action in actions],
             "session_id": [SESSION],
             "slug": [TENANT],
             "key_id": keys,
+            "webhook_id": hooks,
         }
+
+    def _new_webhook(self, name: str) -> str:
+        """One that leads nowhere, unless there are as many as there may be."""
+        listed = self._http.get(f"{self.server.base_url}/v1/webhooks", headers=self.server.headers).json()
+        if len(listed["webhooks"]) > 10:
+            return str(listed["webhooks"][-1]["webhook_id"])
+        made = self.post(
+            "/v1/webhooks", self.tokens[Role.OPERATOR], name=name, url="https://127.0.0.1:1/", kinds=["none"]
+        )
+        return str(made["webhook"]["webhook_id"])
 
     def post(self, path: str, token: str, **body: object) -> Any:
         """Posts what must be taken."""

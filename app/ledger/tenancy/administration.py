@@ -414,6 +414,21 @@ class Administration:
             state.add(record)
         return state
 
+    async def carry_out(self, tenant_id: UUID, actor: str, act: Act, mark: Stamp | None) -> bool:
+        """Carries out an act of another part of the service in one transaction with its record.
+
+        Returns:
+            False when the request that ``mark`` names did it before; nothing is done again.
+
+        Raises:
+            IdempotencyConflictError: another request has this key.
+        """
+        return await self._do(tenant_id, actor, act, mark)
+
+    async def standing_of(self, tenant_id: UUID) -> TenantStanding:
+        """What the records say that an act is decided on; only within one, which has the chain."""
+        return await self._recorded(tenant_id)
+
     async def _do(self, tenant_id: UUID, actor: str, act: Act, mark: Stamp | None) -> bool:
         """Carries out one act in one transaction with its record, whatever other writers do meanwhile.
 

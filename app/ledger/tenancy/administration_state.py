@@ -103,6 +103,7 @@ class TenantStanding(msgspec.Struct, frozen=True):
         epochs: how often the token of an agent was revoked, where it was.
         suspended: as the last record of it says.
         redaction: what is taken out of what is written for it.
+        webhooks: those that it has, each with whether it is switched on.
     """
 
     keys: dict[str, int | None] = {}
@@ -110,6 +111,7 @@ class TenantStanding(msgspec.Struct, frozen=True):
     epochs: dict[str, int] = {}
     suspended: bool = False
     redaction: RuleList = DEFAULT_RULES
+    webhooks: dict[str, bool] = {}
 
     def names_in_use(self, now_us: int) -> frozenset[str]:
         """What the keys in force are called, case folded, whose name is the actor of what they do."""
@@ -121,7 +123,9 @@ NO_STANDING: Final = TenantStanding()
 """Before any record: no key is in force."""
 
 
-def stand(standing: TenantStanding, record: VerifiedRecord) -> TenantStanding:
+def stand(  # noqa: PLR0911  one for each act
+    standing: TenantStanding, record: VerifiedRecord
+) -> TenantStanding:
     """The standing after one more record of the administration chain.
 
     Raises:
@@ -148,6 +152,8 @@ def stand(standing: TenantStanding, record: VerifiedRecord) -> TenantStanding:
         return replace(standing, epochs={**standing.epochs, agent_id: epoch})
     if act in {"tenant_suspended", "tenant_resumed"}:
         return replace(standing, suspended=act == "tenant_suspended")
+    if act in _WEBHOOKS:
+        return replace(standing, webhooks=_read(lambda payload: _webhooks(standing, payload, act), record))
     if act == "redaction_set":
         return replace(standing, redaction=_read(_rules, record))
     return standing
@@ -256,6 +262,20 @@ _STEPS: Final[dict[str | None, Callable[[AdministrationState, JsonObject, Told],
 def _act(record: VerifiedRecord) -> str | None:
     """Which act a record tells of; None for none."""
     return _read(lambda payload: optional_text(payload, "act"), record) if record.kind == ADMIN else None
+
+
+_WEBHOOKS: Final = frozenset({"webhook_created", "webhook_deleted", "webhook_disabled", "webhook_enabled"})
+
+
+def _webhooks(standing: TenantStanding, payload: JsonObject, act: str) -> dict[str, bool]:
+    """The webhooks after one of the acts on them."""
+    if act == "webhook_created":
+        return {**standing.webhooks, text(as_object(payload.get("webhook"), "webhook"), "webhook_id"): True}
+    webhook_id = text(payload, "webhook_id")
+    others = {known: is_on for known, is_on in standing.webhooks.items() if known != webhook_id}
+    if act == "webhook_deleted" or webhook_id not in standing.webhooks:
+        return others
+    return {**others, webhook_id: act == "webhook_enabled"}
 
 
 def _rules(payload: JsonObject) -> RuleList:

@@ -16,11 +16,11 @@ def root(service: Running) -> Client:
     return Client(service.url, service.root_token)
 
 
-def test_t08_the_one_route_that_deletes_ends_a_key(root: Client, operator: Client) -> None:
+def test_t08_routes_that_delete_end_a_key_or_a_webhook(root: Client, operator: Client) -> None:
     operator.create("mailer")
     assert root.post("/v1/tenants", TENANT).status == 200
-    [deleting] = [path for method, path, _ in all_routes() if method == "DELETE"]
-    assert deleting.startswith("/v1/keys/")
+    deleting = {path.rpartition("/")[0] for method, path, _ in all_routes() if method == "DELETE"}
+    assert deleting == {"/v1/keys", "/v1/webhooks"}
     for client, path in (
         (operator, "/v1/agents/mailer"),
         (operator, "/v1/agents/mailer/log"),

@@ -25,6 +25,9 @@ BODIES: dict[str, dict[str, object]] = {
     "events": event(),
     "redaction": {"patterns": [], "paths": []},
     "revoke": {"reason": "r"},
+    "webhooks": {"name": "desk", "url": "https://siem.example.com/x"},
+    "enable": {"reason": "r"},
+    "test": {},
     "keys": {"role": "writer", "name": "ingest"},
 }
 """A right body for every POST route, by the end of its path."""

@@ -139,6 +139,7 @@ def _filled(path: str) -> str:
         "{action_id:str}": "act-1",
         "{session_id:str}": examples.SESSION_ID,
         "{key_id:str}": "0123456789abcdef",
+        "{webhook_id:str}": "0123456789abcdef",
         "{slug:str}": "acme",
     }
     for name, value in ids.items():

@@ -1,0 +1,2 @@
+DROP TABLE trails.webhook_progress;
+DROP TABLE trails.webhooks;

@@ -1,0 +1,1 @@
+"""Webhooks: the feed told to others, signed, in order, until it is taken."""

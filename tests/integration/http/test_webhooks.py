@@ -1,0 +1,326 @@
+"""Webhooks against a receiver on a socket: signed, in order, until taken, and only where they may go."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from ipaddress import ip_network
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from app.http import documents
+from app.ledger.feed import poller
+from app.ledger.webhooks import deliverer, delivery
+from app.settings import Secrets
+from tests.integration.http.client import Client
+from tests.integration.http.posting import event
+from tests.integration.http.serving import Running, serve
+from tests.integration.http.test_event_stream import until
+from tests.support.postgres import Database
+from tests.support.receiving import Receiver, receiving
+
+LOCAL = (ip_network("127.0.0.0/8"),)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens every some seconds happens sooner."""
+    monkeypatch.setattr(poller, "POLL_SECS", 0.05)
+    monkeypatch.setattr(deliverer, "LOOK_SECS", 0.05)
+    monkeypatch.setattr(delivery, "NOTE_SECS", 0.05)
+    monkeypatch.setattr(delivery, "CHECK_SECS", 0.1)
+    monkeypatch.setattr(delivery, "FIRST_AGAIN_SECS", 0.02)
+    monkeypatch.setattr(delivery, "MOST_AGAIN_SECS", 0.1)
+
+
+@pytest.fixture
+def service(database: Database) -> Iterator[Running]:
+    """The service, which may tell this machine."""
+    with serve(database.app_url, webhook_allow=LOCAL) as running:
+        yield running
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+def made(operator: Client, receiver: Receiver, **members: Any) -> tuple[str, str]:
+    """Id and secret of a new webhook."""
+    reply = operator.post("/v1/webhooks", {"name": "desk", "url": receiver.url, **members})
+    assert reply.status == 200, reply.raw
+    created = msgspec.json.decode(reply.raw, type=documents.CreatedWebhook)
+    return created.webhook.webhook_id, created.secret
+
+
+def listed(operator: Client) -> list[documents.WebhookEntry]:
+    reply = operator.get("/v1/webhooks")
+    return msgspec.json.decode(reply.raw, type=documents.WebhookList).webhooks
+
+
+def post(operator: Client, count: int = 1, agent: str = "seen") -> None:
+    for _ in range(count):
+        assert operator.post(f"/v1/agents/{agent}/events", event()).status == 200
+
+
+def acts(operator: Client) -> list[dict[str, Any]]:
+    log = operator.get("/v1/agents/_administration/log").json["records"]
+    return [one["payload"] for one in log if one["payload"].get("act", "").startswith("webhook")]
+
+
+def test_records_are_told_signed_and_in_their_order(operator: Client, receiver: Receiver) -> None:
+    operator.create("seen", None)
+    _, secret = made(operator, receiver, agents=["seen"])
+    post(operator, 5)
+    got = receiver.wait_for(5)
+    assert [one.place for one in got] == [("seen", number) for number in range(1, 6)]
+    lines = operator.get("/v1/agents/seen/log").raw.decode()
+    for one in got:
+        assert one.is_signed_by(secret)
+        assert not one.is_signed_by("whsec_" + "A" * 43 + "=")
+        assert one.headers["webhook-id"] == one.event["id"]
+        assert abs(int(one.headers["webhook-timestamp"]) - time.time()) < 300
+        assert one.headers["content-type"] == "application/cloudevents+json"
+        assert one.event["type"] == "trails.record.event"
+        assert one.body.decode().partition('"data":')[2].partition(',"datacontenttype"')[0] in lines
+        assert one.path == "/hooks?key=in-the-url"
+    assert until(lambda: listed(operator)[0].delivered == 5)
+
+
+def test_kinds_and_agents_are_chosen(operator: Client, receiver: Receiver) -> None:
+    agent = operator.create("mailer")
+    operator.create("other").post("/v1/agents/other/actions", {"tool": "rm"})
+    made(operator, receiver, kinds=["action_denied"], agents=["mailer"])
+    operator.as_(operator.get("/v1/agents/other/token").json["token"]).post(
+        "/v1/agents/other/actions", {"tool": "rm"}
+    )
+    agent.post("/v1/agents/mailer/actions", {"tool": "rm"})
+    [one] = receiver.wait_for(1)
+    assert (one.event["subject"], one.event["type"]) == ("mailer", "trails.record.action_denied")
+
+
+def test_what_is_not_taken_is_sent_again_until_it_is(operator: Client, receiver: Receiver) -> None:
+    operator.create("seen", None)
+    tries: dict[str, int] = {}
+
+    def third_time(one: Any) -> int:
+        tries[one.event["id"]] = tries.get(one.event["id"], 0) + 1
+        return 200 if tries[one.event["id"]] >= 3 else 500
+
+    receiver.answer = third_time
+    made(operator, receiver, agents=["seen"])
+    post(operator, 3)
+    got = receiver.wait_for(3)
+    assert [one.place for one in got] == [("seen", 1), ("seen", 2), ("seen", 3)]
+    assert set(tries.values()) == {3}
+    assert until(lambda: listed(operator)[0].failures == 0)
+
+
+def test_acts_on_webhooks_are_on_record_without_a_secret(operator: Client, receiver: Receiver) -> None:
+    webhook_id, secret = made(operator, receiver)
+    assert operator.send("DELETE", f"/v1/webhooks/{webhook_id}").status == 200
+    assert [act["act"] for act in acts(operator)] == ["webhook_created", "webhook_deleted"]
+    told = operator.get("/v1/agents/_administration/log").raw.decode() + str(listed(operator))
+    assert "in-the-url" not in told
+    assert secret.removeprefix("whsec_") not in told
+    assert acts(operator)[0]["webhook"]["target"] == f"http://127.0.0.1:{receiver.port}"
+    assert listed(operator) == []
+    assert operator.send("DELETE", f"/v1/webhooks/{webhook_id}").status == 404
+    assert operator.get("/v1/agents/_administration/verify").json["ok"] is True
+
+
+def test_a_deleted_webhook_is_told_nothing_more(operator: Client, receiver: Receiver) -> None:
+    operator.create("seen", None)
+    webhook_id, _ = made(operator, receiver, agents=["seen"])
+    post(operator)
+    receiver.wait_for(1)
+    operator.send("DELETE", f"/v1/webhooks/{webhook_id}")
+    # Its lease ends when that was noticed; what comes afterwards is told to nobody.
+    assert until(lambda: "trails_feed_pollers 0.0" in operator.get("/metrics").raw.decode())
+    post(operator)
+    assert len(receiver.got) == 1
+
+
+def test_one_that_takes_nothing_is_switched_off_and_on_again(
+    database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "LEAST_FAILURES", 3)
+    with serve(database.app_url, webhook_allow=LOCAL, webhook_give_up_hours=0) as service:
+        operator = Client(service.url, service.operator_token)
+        operator.create("seen", None)
+        receiver.answer = lambda _: 503
+        webhook_id, _ = made(operator, receiver)
+        post(operator, 2)
+        assert until(lambda: not listed(operator)[0].enabled)
+        assert (listed(operator)[0].problem, len(receiver.got)) == ("it answered 503", 3)
+        switched_off = acts(operator)[-1]
+        assert (switched_off["act"], switched_off["reason"]) == ("webhook_disabled", "it answered 503")
+        log = operator.get("/v1/agents/_administration/log").json["records"]
+        assert log[-1]["actor"] == "trails"
+        assert "trails_webhooks_disabled_total 1.0" in operator.get("/metrics").raw.decode()
+
+        receiver.answer = lambda _: 200
+        enabled = operator.post(f"/v1/webhooks/{webhook_id}/enable", {"reason": "it is back"})
+        assert (enabled.status, enabled.json["enabled"], enabled.json["failures"]) == (200, True, 0)
+        # All that came meanwhile, the acts on itself too, and no storm of its own making.
+        got = receiver.wait_for(5)
+        assert sorted(one.event["type"] for one in got) == [
+            *["trails.record.admin"] * 3, *["trails.record.event"] * 2
+        ]  # fmt: skip
+        again = operator.post(f"/v1/webhooks/{webhook_id}/enable", {"reason": "twice"})
+        assert again.status == 409
+        post(operator)
+        receiver.wait_for(6)
+        assert len(receiver.taken) == 6
+
+
+def test_410_switches_it_off_at_once(operator: Client, receiver: Receiver) -> None:
+    operator.create("seen", None)
+    receiver.answer = lambda _: 410
+    made(operator, receiver, agents=["seen"])
+    post(operator)
+    assert until(lambda: not listed(operator)[0].enabled)
+    assert len(receiver.got) == 1
+
+
+def test_another_process_goes_on_where_one_stopped(database: Database, receiver: Receiver) -> None:
+    known = Secrets("operator-" * 5, b"k" * 32)
+    with serve(database.app_url, known=known, webhook_allow=LOCAL) as service:
+        operator = Client(service.url, service.operator_token)
+        operator.create("seen", None)
+        made(operator, receiver, agents=["seen"])
+        post(operator, 3)
+        receiver.wait_for(3)
+    with serve(database.app_url, known=known, webhook_allow=LOCAL) as service:
+        post(Client(service.url, service.operator_token), 2)
+        got = receiver.wait_for(5)
+    assert sorted({one.place for one in got}) == [("seen", number) for number in range(1, 6)]
+
+
+async def test_a_row_that_was_changed_is_no_webhook(
+    operator: Client, receiver: Receiver, admin: asyncpg.Connection
+) -> None:
+    operator.create("seen", None)
+    made(operator, receiver, kinds=["scar"])
+    await admin.execute("ALTER TABLE trails.webhooks DISABLE TRIGGER ALL")
+    await admin.execute("UPDATE trails.webhooks SET kinds = NULL")
+    await admin.execute(
+        "UPDATE trails.webhook_progress SET lease_until = '1970-01-01', next_at = '1970-01-01'"
+    )
+    post(operator)
+    assert until(lambda: listed(operator)[0].problem is not None)
+    assert listed(operator)[0].target is None
+    assert receiver.got == []
+
+
+def test_a_key_of_an_auditor_lists_and_changes_nothing(operator: Client, receiver: Receiver) -> None:
+    webhook_id, _ = made(operator, receiver)
+    auditor = operator.as_(operator.post("/v1/keys", {"role": "auditor", "name": "a"}).json["token"])
+    assert [one.webhook_id for one in listed(auditor)] == [webhook_id]
+    for method, path in (
+        ("POST", "/v1/webhooks"), ("DELETE", f"/v1/webhooks/{webhook_id}"),
+        ("POST", f"/v1/webhooks/{webhook_id}/enable"), ("POST", f"/v1/webhooks/{webhook_id}/test"),
+    ):  # fmt: skip
+        assert auditor.send(method, path, b"{}", {"Content-Type": "application/json"}).status == 403
+
+
+def test_a_secret_is_shown_once(operator: Client, receiver: Receiver) -> None:
+    body = {"name": "desk", "url": receiver.url}
+    assert operator.post("/v1/webhooks", body, Idempotency_Key="once").status == 200
+    again = operator.post("/v1/webhooks", body, Idempotency_Key="once")
+    assert (again.status, again.json["code"]) == (409, "conflict")
+    assert len(listed(operator)) == 1
+
+
+def test_there_are_so_many_webhooks_of_a_tenant(
+    operator: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ledger.webhooks.hooks.MAX_WEBHOOKS", 2)
+    made(operator, receiver)
+    first = listed(operator)[0].webhook_id
+    made(operator, receiver)
+    assert operator.post("/v1/webhooks", {"name": "x", "url": receiver.url}).status == 409
+    operator.send("DELETE", f"/v1/webhooks/{first}")
+    made(operator, receiver)
+
+
+# --- trying -----------------------------------------------------------------------------------------------
+
+
+def tried(operator: Client, webhook_id: str) -> documents.WebhookTried:
+    reply = operator.post(f"/v1/webhooks/{webhook_id}/test", {})
+    assert reply.status == 200, reply.raw
+    return msgspec.json.decode(reply.raw, type=documents.WebhookTried)
+
+
+def test_a_trial_is_signed_and_no_record(operator: Client, receiver: Receiver) -> None:
+    webhook_id, secret = made(operator, receiver, kinds=["scar"])
+    assert tried(operator, webhook_id) == documents.WebhookTried(True, 204, None)
+    [one] = receiver.got
+    assert one.event["type"] == "trails.webhook.test"
+    assert one.is_signed_by(secret)
+    receiver.answer = lambda _: 500
+    assert tried(operator, webhook_id).status == 500
+    assert len(acts(operator)) == 1
+
+
+def test_redirects_are_not_followed_and_bodies_not_read(operator: Client, receiver: Receiver) -> None:
+    webhook_id, _ = made(operator, receiver, kinds=["scar"])
+    receiver.location, receiver.answer = "http://127.0.0.1:1/", lambda _: 307
+    assert tried(operator, webhook_id).problem == "it answered 307"
+    assert len(receiver.got) == 1
+    receiver.location, receiver.endless, receiver.answer = "", True, lambda _: 200
+    assert tried(operator, webhook_id).delivered
+
+
+def test_one_that_says_nothing_is_given_up_on(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.ledger.webhooks.sender.ATTEMPT_SECS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        reply = operator.post("/v1/webhooks", {"name": "x", "url": url, "kinds": ["scar"]})
+        found = tried(operator, reply.json["webhook"]["webhook_id"])
+    assert (found.delivered, found.problem) == (False, "no answer within 0.3 seconds")
+    found = tried(operator, reply.json["webhook"]["webhook_id"])
+    assert found.problem is not None
+    assert "cannot be reached" in found.problem
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "0x7f000001", "2130706433", "127.1", "[::1]", "[::ffff:127.0.0.1]",
+     "[64:ff9b::7f00:1]", "169.254.169.254", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1",
+     "0.0.0.0",  # noqa: S104  nobody binds to it
+     "[fd00:ec2::254]", "[fe80::1]", "224.0.0.1", "168.63.129.16", "[2002:7f00:1::]", "255.255.255.255"],
+)  # fmt: skip
+def test_what_is_not_public_is_told_nothing(database: Database, receiver: Receiver, host: str) -> None:
+    with serve(database.app_url) as service:
+        operator = Client(service.url, service.operator_token)
+        url = f"https://{host}:{receiver.port}/"
+        reply = operator.post("/v1/webhooks", {"name": "x", "url": url, "kinds": ["scar"]})
+        found = tried(operator, reply.json["webhook"]["webhook_id"])
+    assert found.problem is not None
+    assert "not public" in found.problem or "no address" in found.problem
+    assert receiver.got == []
+
+
+def test_what_is_public_is_told_nothing_without_https(operator: Client) -> None:
+    reply = operator.post("/v1/webhooks", {"name": "x", "url": "http://8.8.8.8/", "kinds": ["scar"]})
+    assert "https" in str(tried(operator, reply.json["webhook"]["webhook_id"]).problem)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "x", "ftp://a.example/", "https://", "https://u:p@a.example/", "https://a.example/#x",
+     "https://a b/", "https://a.example:0/", "https://a.example:99999/", "file:///etc/passwd", "https://[::/",
+     "https://a\\b/",
+     "https://é.example/", "https://a.example/" + "x" * 2_000],
+)  # fmt: skip
+def test_what_is_no_url_is_400(operator: Client, url: str) -> None:
+    reply = operator.post("/v1/webhooks", {"name": "x", "url": url})
+    assert (reply.status, reply.json["code"]) == (400, "bad_request")
+    assert listed(operator) == []
