@@ -29,7 +29,7 @@ _WEBHOOK_ID: Final = re.compile(r"[0-9a-f]{16}")
 @post(
     "/v1/webhooks",
     status_code=200,
-    summary="Set up a webhook",
+    summary="Make a webhook",
     opt=describe(
         Permission.SET_WEBHOOKS,
         body=(documents.NewWebhook, examples.NEW_WEBHOOK),

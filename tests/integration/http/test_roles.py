@@ -53,7 +53,7 @@ def call(client: Client, method: str, path: str, body: Mapping[str, object] | No
 
 
 def test_the_matrix_holds_every_route() -> None:
-    assert len(PROTECTED) == 29
+    assert len(PROTECTED) == 34
     public = {("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"), ("GET", "/v1/public-key")}
     assert public == {(method, path) for method, path, needs_token in routes() if not needs_token}
 
