@@ -40,6 +40,7 @@ _IN_QUERIES: Final = {
     ("/v1/sessions", "agent"): "{0.agent_id}",
     ("/v1/sessions", "after"): "2026-01-01T00:00:00.000000Z,{0.session_id}",
     ("/v1/sessions/{session_id:str}", "after"): "1,2026-01-01T00:00:00.000000Z,{0.key_id}",
+    ("/v1/feed", "agent"): "{0.agent_id}",
     ("/v1/agents", "after"): "{0.agent_id}",
     ("/v1/export", "agent"): "{0.agent_id}",
     ("/v1/approvals", "after"): "1,{0.key_id}{0.key_id},act-1",
@@ -109,9 +110,10 @@ def _renamed(value: Any, other: Ids) -> Any:
 # --- what is compared --------------------------------------------------------------------------------------
 
 _DIFFERS: Final = re.compile(
-    r"""(?<="last_used_at":)(?:null|"[^"]*")|agt_[0-9a-f]{32}\.|\b[0-9a-f]{128}\b|\b[0-9a-f]{64}\b|\b[0-9a-f]{32}\b|\b[0-9a-f]{16}\b
+    r"""(?<="next":")[\w-]{60,}|(?<="last_used_at":)(?:null|"[^"]*")|agt_[0-9a-f]{32}\.|\b[0-9a-f]{128}\b|\b[0-9a-f]{64}\b|\b[0-9a-f]{32}\b|\b[0-9a-f]{16}\b
     |\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b
-    |\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|trk_[\w.-]+|\w{3},\ \d\d\ \w{3}\ \d{4}\ [\d:]{8}\ GMT
+    |\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|trk_[\w.-]+|whsec_[\w+/=]+
+    |\w{3},\ \d\d\ \w{3}\ \d{4}\ [\d:]{8}\ GMT
     |\d{8}T\d{6}Z""",
     re.VERBOSE,
 )

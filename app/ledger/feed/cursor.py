@@ -1,9 +1,10 @@
 """Cursors: a place in the feed that a client keeps, and that nobody but the service can make.
 
-A cursor is sealed by an HMAC under a key derived from the master key, over the tenant too: an edited one, and
-one of another tenant, is none (case H33). It names the database that it was made from and the last record
-that was read. In a copy that was set back, or behind a failover that lost commits, the same numbers mean
-other transactions: there it is refused, instead of passing records over in silence.
+A cursor is encrypted and authenticated under keys derived from the master key, for one tenant: an edited one,
+and one of another tenant, is none (case H33), and nobody reads from it how many transactions others make. It
+names the database that it was made from and the last record that was read. In a copy that was set back, or
+behind a failover that lost commits, the same numbers mean other transactions: there it is refused, instead of
+passing records over in silence.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import hmac
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from app.chain.keys import derive
 from app.errors import BadRequestError
@@ -31,7 +34,7 @@ HASH_BYTES: Final = 8
 
 _PURPOSE: Final = "feed-cursor"
 _VERSION: Final = b"\x01"
-_MAC_BYTES: Final = 16
+_NONCE_BYTES: Final = 12
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -85,12 +88,16 @@ class Cursors:
     """Seals cursors and opens them."""
 
     def __init__(self, master_key: bytes) -> None:
-        self._key = derive(master_key, _PURPOSE)
+        self._cipher = AESGCM(derive(master_key, _PURPOSE))
+        self._nonces = derive(master_key, f"{_PURPOSE}-nonce")
 
     def seal(self, tenant_id: UUID, cursor: Cursor) -> str:
         """The cursor as clients keep it: letters, digits, ``-`` and ``_``."""
         packed = _VERSION + msgspec.msgpack.encode(cursor)
-        return base64.urlsafe_b64encode(self._mac(tenant_id, packed) + packed).rstrip(b"=").decode()
+        # Made of what is sealed, so that none is used for two cursors: nothing has to be counted or drawn.
+        nonce = hmac.digest(self._nonces, tenant_id.bytes + packed, hashlib.sha256)[:_NONCE_BYTES]
+        sealed = nonce + self._cipher.encrypt(nonce, packed, tenant_id.bytes)
+        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def open(self, tenant_id: UUID, text: str) -> Cursor:
         """What a client sent.
@@ -98,23 +105,19 @@ class Cursors:
         Raises:
             BadRequestError: it is no cursor of this tenant's feed. Never says why.
         """
-        try:
-            if len(text) > MAX_CURSOR_CHARS or not text.isascii():
-                raise _no_cursor()
-            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        except binascii.Error:
-            raise _no_cursor() from None
-        mac, packed = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        # Of several texts that mean the same bytes one alone is a cursor.
-        is_exact = base64.urlsafe_b64encode(raw).rstrip(b"=").decode() == text
-        if not is_exact or not hmac.compare_digest(mac, self._mac(tenant_id, packed)):
+        if len(text) > MAX_CURSOR_CHARS or not text.isascii():
             raise _no_cursor()
-        if packed[:1] != _VERSION:
+        try:
+            sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+            packed = self._cipher.decrypt(nonce, rest, tenant_id.bytes)
+        except (binascii.Error, InvalidTag, ValueError):
+            raise _no_cursor() from None
+        # Of several texts that mean the same bytes one alone is a cursor.
+        is_exact = base64.urlsafe_b64encode(sealed).rstrip(b"=").decode() == text
+        if not is_exact or packed[:1] != _VERSION:
             raise _no_cursor()
         return msgspec.msgpack.decode(packed[1:], type=Cursor)
-
-    def _mac(self, tenant_id: UUID, packed: bytes) -> bytes:
-        return hmac.digest(self._key, tenant_id.bytes + packed, hashlib.sha256)[:_MAC_BYTES]
 
 
 def _no_cursor() -> BadRequestError:

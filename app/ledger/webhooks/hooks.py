@@ -160,14 +160,16 @@ class Webhooks:
     async def enable(
         self, grant: Grant, webhook_id: str, reason: str, mark: Stamp | None = None
     ) -> JsonObject:
-        """Switches a webhook on again; it goes on where it was.
+        """Switches a webhook on again; it goes on where it was. One that is on stays so, without a record.
 
         Raises:
             NotFoundError: the tenant has none of this id.
-            ConflictError: it is on.
+            ConflictError: somebody else has just done it.
             ForbiddenError: the tenant is suspended.
         """
         await self._standings.writable(grant.tenant_id)
+        if await self.known(grant.tenant_id, webhook_id):
+            return await self._told(grant.tenant_id, webhook_id)
 
         async def act(connection: Connection, _now: datetime) -> JsonObject:
             known = (await self._administration.standing_of(grant.tenant_id)).webhooks
