@@ -25,6 +25,9 @@ _WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^"{}\[\],:]+', re.DOTA
 _INDENT: Final = "  "
 _MAX_INDENT: Final = 40
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and symbols that show as nothing."""
+
 _PLAIN: Final = re.compile(r"[\t\n\x20-\x7e]*")
 
 
@@ -90,7 +93,7 @@ def _line(depth: int) -> str:
 
 
 def _is_harmless(char: str) -> bool:
-    return char in "\n\t" or unicodedata.category(char) not in _HIDDEN
+    return char in "\n\t" or (unicodedata.category(char) not in _HIDDEN and char not in _BLANK)
 
 
 def _escape(char: str) -> str:

@@ -39,6 +39,7 @@ def test_empty_ones_stay_on_their_line() -> None:
 def test_what_steers_text_is_written_as_its_escape() -> None:
     assert visible("a\u202eb\u200bc\U000e0041\td\n") == "a\\u202eb\\u200bc\\udb40\\udc41\td\n"
     assert visible("grün 日本") == "grün 日本"
+    assert visible("a\u3164b\u2800") == "a\\u3164b\\u2800"
 
 
 def test_what_is_long_is_folded_and_cut() -> None:
