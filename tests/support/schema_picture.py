@@ -49,7 +49,8 @@ def picture(relations: Sequence[Relation]) -> str:
     columns = [*_spread(tables, 2), views]
     heights = [TOP + sum(_height(relation) + SPACE for relation in column) for column in columns]
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {max(heights)}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{max(heights)}"',
+        f' viewBox="0 0 {WIDTH} {max(heights)}" role="img">',
         "<title>The tables and views of the schema trails</title>",
         f"<style>{STYLE}</style>",
         f'<rect class="paper" width="{WIDTH}" height="{max(heights)}"/>',
