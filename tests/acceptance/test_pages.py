@@ -12,7 +12,7 @@ from hatchling.builders.wheel import WheelBuilder
 from app.client.settings import AGENT_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE
 from app.settings import SETTINGS
 from db.cookbook import recipes
-from tests.support.pages import FOLDER, NOTED, ROOT, RUN, Page, noted, page_at, pages
+from tests.support.pages import FOLDER, NOTED, ROOT, RUN, Page, anchor, noted, page_at, pages
 
 ALL = list(pages())
 EVERYTHING = "\n".join(page.text for page in ALL)
@@ -55,6 +55,13 @@ def test_the_wheel_has_every_guide() -> None:
     packed = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
     files = [*(page.path for page in ALL[1:]), *FOLDER.glob("*.svg")]
     assert {f"app/guides/{path.name}" for path in files} <= packed
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: page.name)
+def test_a_page_with_a_list_of_its_parts_names_all_of_them(page: Page) -> None:
+    if " · [" in page.text:
+        parts = re.findall(r"^## (.*)$", page.prose, re.MULTILINE)
+        assert [part for part in parts if f"#{anchor(part)}" not in page.links] == []
 
 
 def test_every_room_of_the_code_is_named() -> None:
