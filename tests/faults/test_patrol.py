@@ -104,7 +104,7 @@ async def some_rounds(servers: Sequence[ServerProcess], count: int) -> None:
     """Returns when each process has gone round all chains so many times more."""
     for server in servers:
         wanted = (await figures(server))["trails_verify_rounds_total"] + count
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(60 * count):
             while (await figures(server))["trails_verify_rounds_total"] < wanted:
                 await asyncio.sleep(0.1)
 
