@@ -56,6 +56,10 @@ VIEWS: Final = {
         ViewQuery("approvals", "requested_at", "v.requested_at, v.log_uuid, v.seq"),
         ViewQuery("scars", "scarred_at", "v.scarred_at, v.log_uuid, v.seq"),
         ViewQuery("agents_status", "created_at", "v.agent_id, v.log_uuid"),
+        ViewQuery("decisions", "decided_at", "v.decided_at, v.log_uuid, v.seq"),
+        ViewQuery("claims", "claimed_at", "v.claimed_at, v.log_uuid, v.seq"),
+        ViewQuery("events", "recorded_at", _BY_RECORD),
+        ViewQuery("model_usage", "recorded_at", f'{_BY_RECORD}, v."position"'),
     )
 }
 """The views that can be exported, each with the time that ``since`` and ``until`` are about."""

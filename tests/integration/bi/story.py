@@ -26,7 +26,7 @@ from tests.support.postgres import Database
 from tests.support.rows import KEY, NOW, Maker, register_tenant
 from tests.support.view_rows import fragment
 
-PASSWORD = "the password of a dashboard"  # noqa: S105  of a throw-away server
+PASSWORD = "the-password-of-a-dashboard"  # noqa: S105  of a throw-away server
 
 HOSTILE = (
     "'; DROP TABLE trails.agents; --",

@@ -101,7 +101,7 @@ def test_every_view_is_exported_in_every_form(operator: Client, agent: Client, v
     bounds = "since=2020-01-01&until=2999-01-01&agent=bot"
     lines = exported(operator, f"view={view}&{bounds}").decode().splitlines()
     rows = [json.loads(line) for line in lines[1:-1]]
-    assert len(rows) == {"actions": 5, "agents_status": 1}.get(view, 0)
+    assert len(rows) == {"actions": 5, "decisions": 5, "agents_status": 1}.get(view, 0)
     table = list(csv.reader(io.StringIO(exported(operator, f"view={view}&{bounds}&format=csv").decode())))
     assert len(table) == len(rows) + 2
     assert {len(row) for row in table} == {len(table[0])}
