@@ -15,6 +15,7 @@ from tests.integration.console.reading import Shape, text_of
 from tests.integration.console.story import Told, told
 from tests.integration.http.client import Client
 from tests.integration.http.posting import SESSION, fragment, node, node_id
+from tests.integration.http.serving import Running
 from tests.integration.http.test_sessions import TRAIL, tamper
 from tests.support.cookbook_world import BROKEN, NESTED, NOTES, PLAN, RUN, Sent, ident
 from tests.support.postgres import Database
@@ -179,8 +180,22 @@ def test_what_cannot_be_asked(told: Told, query: str) -> None:
     assert told.visit.get(f"/sessions/{PLAN}?{query}").status == 400
 
 
-def test_another_tenants_session_is_not_there(told: Told) -> None:
-    assert Visit(told.service.url).get(f"/sessions/{PLAN}").status == 303
+def test_another_tenants_sessions_are_not_there(service: Running, operator: Client) -> None:
+    post(operator.create("mailer", None), node(1, outputs={"status": "failed"}))
+    root = Client(service.url, service.root_token)
+    stranger = root.post("/v1/tenants", {"slug": "acme", "name": "Acme", "operator": "Ada"})
+    assert stranger.status == 200, stranger.raw
+    visit = Visit(service.url).sign_in(stranger.json["token"])
+    for path in (f"/sessions/{SESSION}", f"/sessions/{SESSION}/tree.json", f"/sessions/{SESSION}?failed=1"):
+        assert visit.get(path).status == 404, path
+    assert SESSION not in shown(visit, "/sessions").text
+    assert SESSION not in shown(visit, "/failures").text
+    assert "No failed call in this period" in shown(visit, "/failures").text
+
+
+@pytest.mark.parametrize("place", ["", "/tree.json"])
+def test_nobody_sees_a_session_without_signing_in(told: Told, place: str) -> None:
+    assert Visit(told.service.url).get(f"/sessions/{PLAN}{place}").status == 303
 
 
 def test_t13_the_senders_time_is_told_apart_from_the_records(signed_in: Visit, operator: Client) -> None:
