@@ -19,9 +19,11 @@ from app.ledger.chain import Chains
 from app.ledger.feed import batches, poller
 from app.ledger.feed.batches import Wanted
 from app.ledger.feed.feed import Feed, Told
-from db.pool import Pool
+from db.pool import Pool, create_pool
 from tests.support.faults import rounds
-from tests.support.late_commits import LateCommits
+from tests.support.late_commits import MOST_OPEN, LateCommits
+from tests.support.pgbouncer import running_pooler
+from tests.support.postgres import Database
 from tests.support.rows import register_tenant
 
 KEY = bytes(range(32))
@@ -113,6 +115,23 @@ async def test_h33_every_record_comes_exactly_once_per_walk(pool: Pool, seed: in
     again.cursor = cursor
     await again.read_all()
     check(again.told, reader.told[before:])
+
+
+@pytest.mark.usefixtures("small")
+async def test_h33_it_is_the_same_behind_a_pooler(database: Database) -> None:
+    """In transaction mode each transaction reaches any of the server's sessions."""
+    with running_pooler(database, size=MOST_OPEN + 2) as between:
+        async with await create_pool(between.app_url, max_size=8, through_pooler=True) as pool:
+            chance = random.Random(1)  # noqa: S311  no secret
+            tenant_id = await register_tenant(pool, "late")
+            writers, reader = LateCommits(pool, tenant_id, chance), Reader(pool, tenant_id, chance)
+            await reader.begin()
+            for _ in range(STEPS):
+                await writers.step()
+                await reader.page()
+            await writers.end()
+            await reader.read_all()
+    check(reader.told, writers.committed)
 
 
 @pytest.mark.parametrize("seed", range(rounds(2, 40)))

@@ -94,6 +94,8 @@ class Proxy:
         """Statements that were forwarded so far."""
         self.received = 0
         """Bytes that the server answered so far."""
+        self.refused = 0
+        """Connections for which no server was there."""
 
     def arm(self, fault: Fault, marker: bytes) -> None:
         """Lets ``fault`` happen to the next statement that carries ``marker`` among its values."""
@@ -143,6 +145,7 @@ class Proxy:
         try:
             upstream = await asyncio.open_connection(*self._target)
         except OSError:
+            self.refused += 1
             writer.transport.abort()
             return
         link = _Link(self, (reader, writer), upstream)

@@ -7,6 +7,7 @@ was ended stays so whatever the tables say. Address and secret are in no record 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -150,12 +151,9 @@ class Webhooks:
         await self._end(grant.tenant_id, grant.actor, webhook_id, {"act": "webhook_deleted"})
 
     async def disable(self, tenant_id: UUID, webhook_id: str, why: str) -> None:
-        """Switches a webhook off that takes nothing.
-
-        Raises:
-            NotFoundError: the tenant has none of this id.
-        """
-        await self._end(tenant_id, SERVICE, webhook_id, {"act": "webhook_disabled", "reason": why})
+        """Switches a webhook off that takes nothing, unless it is off or gone already."""
+        with suppress(NotFoundError):
+            await self._end(tenant_id, SERVICE, webhook_id, {"act": "webhook_disabled", "reason": why})
 
     async def enable(
         self, grant: Grant, webhook_id: str, reason: str, mark: Stamp | None = None
@@ -206,7 +204,8 @@ class Webhooks:
     async def _end(self, tenant_id: UUID, actor: str, webhook_id: str, said: JsonObject) -> None:
         async def act(_connection: Connection, _now: datetime) -> JsonObject:
             known = (await self._administration.standing_of(tenant_id)).webhooks
-            if webhook_id not in known:
+            is_over = said["act"] == "webhook_disabled" and not known.get(webhook_id)
+            if webhook_id not in known or is_over:
                 raise _unknown()
             return {**said, "webhook_id": webhook_id}
 
