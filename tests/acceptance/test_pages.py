@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from app.client.settings import AGENT_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE
+from app.ledger.webhooks.signing import headers_of, secret_text
 from app.settings import SETTINGS
 from db.cookbook import recipes
 from tests.support.pages import FOLDER, NOTED, ROOT, RUN, Page, anchor, noted, page_at, pages
@@ -133,3 +136,15 @@ def test_lines_of_the_log_are_json_of_one_form() -> None:
     assert len(events) == 2
     for event in events:
         assert list(event)[:4] == ["time", "level", "logger", "message"]
+
+
+def test_a_receiver_of_webhooks_knows_genuine_ones_by_the_code_of_the_page() -> None:
+    names: dict[str, Any] = {}
+    exec(noted("python webhook"), names)  # noqa: S102  our own page
+    secret, body = b"s" * 32, b'{"id": "1/2"}'
+    headers = headers_of(secret, "1/2", int(time.time()), body)
+    assert names["is_genuine"](secret_text(secret), headers, body)
+    assert not names["is_genuine"](secret_text(secret), headers, body + b" ")
+    assert not names["is_genuine"](secret_text(b"t" * 32), headers, body)
+    old = headers_of(secret, "1/2", int(time.time()) - 3_600, body)
+    assert not names["is_genuine"](secret_text(secret), old, body)

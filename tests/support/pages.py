@@ -18,6 +18,7 @@ NOTED: Final = {
     "sh ours": "tests/acceptance/test_own_database.py",
     "python tracker": "tests/acceptance/test_guides.py",
     "python guard": "tests/acceptance/test_guides.py",
+    "python webhook": "tests/acceptance/test_pages.py",
     "python verifier": "tests/acceptance/test_guides.py",
     "sh backup": "tests/integration/backup/test_dump.py",
     "sh restore": "tests/integration/backup/test_dump.py",
