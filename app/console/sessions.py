@@ -13,7 +13,7 @@ from litestar.response.base import ASGIResponse
 
 from app.console import telling  # noqa: F401  its filters
 from app.console.node import Detail, detail_of, look
-from app.console.page import Page, render, see_other
+from app.console.page import HEADERS, Page, render, see_other
 from app.console.tree import Chosen, Row, draw, parents_of, path_to, read_row
 from app.console.visitor import Visitor, visit
 from app.console.waterfall import lay_out
@@ -85,7 +85,7 @@ async def show_session(request: Call) -> ASGIResponse:
     detail = None if node is None else await _detail(request, grant, session_id, node, of)
     if _is_for_detail(request):
         kept = _base({name: value for name, value in fields if name not in {"node", "of"}})
-        return render("sessions/beside.html", visitor, detail=detail, base=kept)
+        return render("sessions/beside.html", visitor, detail=detail, base=kept, alone=True)
     return await _picture(request, visitor, grant, session_id=session_id, fields=fields, detail=detail)
 
 
@@ -98,7 +98,7 @@ async def session_json(request: Call) -> ASGIResponse:
     """The same tree as the API gives it, for a browser that is signed in."""
     _, grant = await visit(request)
     text = await services_of(request).ledger.session(grant, _session_id(request))
-    return Answer(text.encode())
+    return Answer(text.encode(), tuple(HEADERS))
 
 
 def fields_of(request: Call, known: frozenset[str]) -> Query:
@@ -176,6 +176,7 @@ def _rendered(  # runs in a thread: a large tree takes a while
         chosen=chosen,
         at=None if detail is None else (detail.looked.row.agent_id, detail.looked.row.node_id),
         detail=detail,
+        alone=False,
         base=_base(kept),
         pages=_pages(kept, picture.first, picture.following),
         everything=everything,

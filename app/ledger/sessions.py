@@ -215,11 +215,17 @@ class Sessions:
 
         Raises:
             NotFoundError: the tenant has no record of this session.
-            AnswerTooLargeError: it is larger than can be assembled.
+            AnswerTooLargeError: it is larger than can be assembled, or than can be looked at as a whole.
         """
         async with self._turns:
             reading = await self._reading(tenant_id, session_id, EVER)
             tree = await asyncio.to_thread(assemble, reading.sendings)
+            if only is None and len(tree.nodes) > self._limits.nodes:
+                raise AnswerTooLargeError(
+                    f"the session has {len(tree.nodes)} nodes, and at most {self._limits.nodes} are shown as "
+                    "one tree; read it in pages by GET /v1/sessions/{id}?limit=, or ask the SQL "
+                    "view session_paths"
+                )
             seen: list[T] = []
             for part in reading.parts([node for node in tree.nodes if only is None or only(node)]):
                 contents = await reading.contents([node.shown.source for node in part])

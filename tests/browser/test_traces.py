@@ -66,6 +66,7 @@ async def test_a_failed_path_is_followed_by_keyboard(page: Page, mailer: Client)
     await expect(beside.get_by_role("heading", name="search")).to_be_visible()
     await expect(beside).to_contain_text("index is down")
     await expect(at).to_be_focused()
+    await expect(page.locator("#said")).to_have_text("TOOL_CALL search, failed: shown beside the tree")
     await expect(page).to_have_url(re.compile(f"node={node_id(3)}"))
     # The next stop is what opens and closes what is below, the one after it the correction.
     await page.keyboard.press("Tab")

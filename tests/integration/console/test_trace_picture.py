@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from app.ledger.session_reading import Limits
 from tests.integration.console.browser import Shown, Visit
 from tests.integration.console.reading import Shape, text_of
 from tests.integration.console.story import Told, told
@@ -158,7 +159,7 @@ def test_htmx_gets_the_node_alone(told: Told) -> None:
     assert "<html" not in alone.text
     assert "?failed=1&amp;node=" in alone.text
     closed = told.visit.get(f"/sessions/{PLAN}?failed=1", HX_Request="true", HX_Target="detail")
-    assert closed.text.strip() == ""
+    assert "<article" not in closed.text
 
 
 def test_the_same_tree_as_json(told: Told) -> None:
@@ -191,6 +192,40 @@ def test_another_tenants_sessions_are_not_there(service: Running, operator: Clie
     assert SESSION not in shown(visit, "/sessions").text
     assert SESSION not in shown(visit, "/failures").text
     assert "No failed call in this period" in shown(visit, "/failures").text
+
+
+def test_a_session_beyond_what_is_shown_says_how_to_read_it(
+    service: Running, signed_in: Visit, operator: Client
+) -> None:
+    post(operator.create("mailer", None), node(1), node(2), node(3))
+    # The service shows 20,000 nodes at most; two are enough to see it.
+    service.app.services.ledger._sessions._limits = Limits(nodes=2)
+    found = signed_in.get(f"/sessions/{SESSION}")
+    assert found.status == 413
+    assert "has 3 nodes" in found.text
+    assert "session_paths" in found.text
+    assert signed_in.get(f"/sessions/{SESSION}?node={node_id(1)}", HX_Target="detail").status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sessions",
+        "/failures",
+        "/failures?since=x",
+        f"/sessions/{PLAN}",
+        f"/sessions/{PLAN}/tree.json",
+        f"/sessions/{uuid4()}",
+        f"/sessions/{PLAN}?node={ident(11)}",
+    ],
+)
+def test_h17_no_answer_is_kept(told: Told, path: str) -> None:
+    for more in ({}, {"HX_Request": "true", "HX_Target": "detail"}):
+        headers = told.visit.get(path, **more).headers
+        assert headers["cache-control"] == "no-store"
+        assert "Cookie" in headers["vary"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("place", ["", "/tree.json"])
