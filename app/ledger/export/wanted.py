@@ -54,12 +54,14 @@ VIEWS: Final = {
         ),
         ViewQuery("actions", "requested_at", "v.requested_at, v.log_uuid, v.seq"),
         ViewQuery("approvals", "requested_at", "v.requested_at, v.log_uuid, v.seq"),
-        ViewQuery("scars", "scarred_at", "v.scarred_at, v.log_uuid, v.seq"),
-        ViewQuery("agents_status", "created_at", "v.agent_id, v.log_uuid"),
+        ViewQuery("approvals_waiting", "requested_at", "v.requested_at, v.log_uuid, v.seq"),
         ViewQuery("decisions", "decided_at", "v.decided_at, v.log_uuid, v.seq"),
         ViewQuery("claims", "claimed_at", "v.claimed_at, v.log_uuid, v.seq"),
         ViewQuery("events", "recorded_at", _BY_RECORD),
         ViewQuery("model_usage", "recorded_at", f'{_BY_RECORD}, v."position"'),
+        ViewQuery("daily_tool_calls", "day", "v.day, v.agent_id, v.tool"),
+        ViewQuery("scars", "scarred_at", "v.scarred_at, v.log_uuid, v.seq"),
+        ViewQuery("agents_status", "created_at", "v.agent_id, v.log_uuid"),
     )
 }
 """The views that can be exported, each with the time that ``since`` and ``until`` are about."""

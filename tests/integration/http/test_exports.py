@@ -27,6 +27,7 @@ from tests.integration.http.posting import event
 from tests.integration.http.serving import serve
 from tests.support.faults import rounds
 from tests.support.long_chains import fill
+from tests.support.pgbouncer import running_pooler
 from tests.support.postgres import Database
 
 FORMS = ("jsonl", "csv", "parquet", "bundle")
@@ -108,6 +109,12 @@ def test_every_view_is_exported_in_every_form(operator: Client, agent: Client, v
     parquet = exported(operator, f"view={view}&{bounds}&format=parquet")
     assert pyarrow.parquet.read_table(io.BytesIO(parquet)).num_rows == len(rows)
     assert exported(operator, f"view={view}&until=2020-01-01").count(b"\n") == 2
+
+
+def test_all_views_can_be_exported_but_those_that_are_for_looking_into_one_thing(database: Database) -> None:
+    with psycopg.connect(database.admin_url) as admin:
+        found = admin.execute("SELECT viewname FROM pg_views WHERE schemaname = 'trails'").fetchall()
+    assert {row[0] for row in found} - {"session_paths", "chain_check"} == set(VIEWS)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -344,3 +351,24 @@ def test_parquet_has_types(operator: Client, agent: Client) -> None:
         row["requested_at"].replace("Z", "+00:00") for row in rows
     ]
     assert [json.loads(value.as_py()) for value in table["input"]] == [row["input"] for row in rows]
+
+
+# --- behind a pooler -----------------------------------------------------------------------------------
+
+
+def test_p15_exports_work_behind_a_pooler(database: Database) -> None:
+    """Each again, since a session of the server may have served another one's statements before."""
+    with (
+        running_pooler(database) as pooler,
+        serve(pooler.app_url, known=SECRETS, pooler="transaction") as running,
+    ):
+        operator = Client(running.url, running.operator_token)
+        agent = operator.create("bot")
+        assert agent.post("/v1/agents/bot/actions", {"tool": "search"}).status == 200
+        for _ in range(2):
+            for form in FORMS:
+                raw = exported(operator, f"format={form}&agent=bot")
+                assert counted(raw, form) == rows_told(raw, form) == 4, form
+            for view in VIEWS:
+                rows = exported(operator, f"view={view}").splitlines()[1:-1]
+                assert len(rows) == {"actions": 1, "decisions": 1, "agents_status": 1}.get(view, 0), view
