@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from tests.support.cli import verify
 from tests.support.faults import FULL, rounds
 from tests.support.long_chains import fill
 from tests.support.postgres import Database, Server, fresh_database
-from tests.support.server import MASTER_KEY, ServerProcess, StartServer
+from tests.support.server import MASTER_KEY, ROOT, ServerProcess, StartServer, service_environment
 
 AGENT = "talker"
 RECORDS = rounds(1_500, 6_000)
@@ -171,6 +172,33 @@ def test_h26_who_goes_away_leaves_no_export_behind(
         last = client.get(f"/v1/agents/{AGENT}/export").content.splitlines()[-1]
     assert json.loads(last)["trailer"]["rows"] == RECORDS + 1
     assert "Traceback" not in server.log
+
+
+def test_h26_the_command_line_fails_when_its_backend_is_ended(database: Database, tmp_path: Path) -> None:
+    """Into a pipe, where it cannot take anything back: the end is not there, and the exit code says so."""
+    path = tmp_path / "export.jsonl"
+    environment = service_environment(database.app_url, TRAILS_DATA_DIR=str(tmp_path / "data"))
+    command = [sys.executable, "-m", "app.cli", "export", "--all", "--out", "-"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as export:
+        assert export.stdout is not None
+        assert export.stderr is not None
+        data = export.stdout.read(100_000)
+        end_backend(database)
+        data += export.stdout.read()
+        said = export.stderr.read().decode()
+        assert export.wait(WAIT_SECS) == 1
+    assert "the database is not available" in said
+    assert "Traceback" not in said
+    path.write_bytes(data)
+    assert is_incomplete(path, "jsonl")
+    with psycopg.connect(database.admin_url) as connection:
+        told = connection.execute(
+            "SELECT trace_data ->> 'act' FROM trails.agent_audit_trails"
+            " WHERE trace_data ->> 'act' LIKE 'export%' ORDER BY seq"
+        ).fetchall()
+    assert told == [("export_begun",), ("export_broken",)]
 
 
 @pytest.mark.skipif(not FULL, reason="it lasts as long as a service waits for its requests")
