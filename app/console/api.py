@@ -34,8 +34,9 @@ _IDS: Final = {
     "session_id": "6f1c2a34-0b5d-4e6f-8a9b-0c1d2e3f4a5b",
     "key_id": "0123456789abcdef",
     "slug": "acme",
+    "webhook_id": "9f86d081884c7d65",
 }
-"""What stands for the ids of a path in examples."""
+"""What stands for the ids of a path in examples; for any other a variable of the shell."""
 
 _UUID: Final = "^[0-9a-fA-F]{8}-"
 _SHOWN_PATTERN: Final = 40
@@ -186,7 +187,7 @@ def _problem(status: str, response: Object) -> Problem:
 
 def _curl(path: str, method: str, operation: Object) -> str:
     """The request as a command, with the first example of a body."""
-    address = re.sub(r"\{(\w+)\}", lambda found: _IDS[found[1]], path)
+    address = re.sub(r"\{(\w+)\}", lambda found: _IDS.get(found[1], f"${found[1]}"), path)
     words = ["curl -sS --fail-with-body"]
     words += [] if method in {"get", "post"} else [f"-X {method.upper()}"]
     lines = [" ".join([*words, f"$url{address}"])]
