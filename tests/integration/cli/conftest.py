@@ -23,7 +23,7 @@ from tests.support.server import server, servers, start_server
 __all__ = ["server", "servers", "start_server"]
 
 TRAIL = "trails.agent_audit_trails"
-TRIGGERS = ("refuse_change_statement", "refuse_change_row", "check_append", "index_sendings")
+TRIGGERS = ("refuse_change_statement", "refuse_change_row", "check_append", "index_sendings", "keep_waiting")
 
 
 class Trail(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class Trail(msgspec.Struct, frozen=True):
             for statement in statements:
                 connection.execute(statement.encode())
             for table in ("agent_audit_trails", "agents", "signing_keys"):
-                for trigger in TRIGGERS[: 4 if table == "agent_audit_trails" else 2]:
+                for trigger in TRIGGERS[: None if table == "agent_audit_trails" else 2]:
                     connection.execute(f"ALTER TABLE trails.{table} ENABLE ALWAYS TRIGGER {trigger}".encode())
 
     def _checks(self, connection: psycopg.Connection[Any]) -> list[str]:
