@@ -34,6 +34,7 @@ ORDER: Final = (
     "sql-schema",
     "record-format",
     "bi",
+    "feed",
     "administrators",
     "sizing",
     "threat-model",
