@@ -21,7 +21,6 @@ NOTED: Final = {
     "python webhook": "tests/acceptance/test_pages.py",
     "python verifier": "tests/acceptance/test_guides.py",
     "python feed": "tests/acceptance/test_guides.py",
-    "python webhook": "tests/acceptance/test_guides.py",
     "sh backup": "tests/integration/backup/test_dump.py",
     "sh restore": "tests/integration/backup/test_dump.py",
     "sh data-only": "tests/integration/backup/test_dump.py",
