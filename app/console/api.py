@@ -33,7 +33,6 @@ _IDS: Final = {
     "action_id": "act-2",
     "session_id": "6f1c2a34-0b5d-4e6f-8a9b-0c1d2e3f4a5b",
     "key_id": "0123456789abcdef",
-    "webhook_id": "9f86d081884c7d65",
     "slug": "acme",
     "webhook_id": "9f86d081884c7d65",
 }
