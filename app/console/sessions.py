@@ -84,9 +84,13 @@ async def show_session(request: Call) -> ASGIResponse:
     node, of = _node_asked(fields)
     detail = None if node is None else await _detail(request, grant, session_id, node, of)
     if _is_for_detail(request):
+        if detail is not None:
+            await _put_on_record(request, grant, session_id)
         kept = _base({name: value for name, value in fields if name not in {"node", "of"}})
         return render("sessions/beside.html", visitor, detail=detail, base=kept, alone=True)
-    return await _picture(request, visitor, grant, session_id=session_id, fields=fields, detail=detail)
+    page = await _picture(request, visitor, grant, session_id=session_id, fields=fields, detail=detail)
+    await _put_on_record(request, grant, session_id)
+    return page
 
 
 @get(
@@ -97,8 +101,15 @@ async def show_session(request: Call) -> ASGIResponse:
 async def session_json(request: Call) -> ASGIResponse:
     """The same tree as the API gives it, for a browser that is signed in."""
     _, grant = await visit(request)
-    text = await services_of(request).ledger.session(grant, _session_id(request))
+    session_id = _session_id(request)
+    text = await services_of(request).ledger.session(grant, session_id)
+    await _put_on_record(request, grant, session_id)
     return Answer(text.encode(), tuple(HEADERS))
+
+
+async def _put_on_record(request: Call, grant: Grant, session_id: UUID) -> None:
+    """That somebody looks at a session that there is (case T15), before it is shown."""
+    await services_of(request).ledger.views.put_on_record(grant, {"session_id": str(session_id)}, {})
 
 
 def fields_of(request: Call, known: frozenset[str]) -> Query:

@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 
+from app.console.pages import PAGES
+from app.http.access import PUBLIC
 from tests.integration.console.browser import Visit
 from tests.integration.console.conftest import key_of
 from tests.integration.console.test_agent_pages import administrative, follow
@@ -253,6 +255,31 @@ def test_t15_looking_at_records_is_on_record_once_an_hour_for_each_key_and_agent
         ("Grace", "_administration", {}),
     ]
     assert {one["key"] for one in told} == {operator.get("/v1/keys").json["keys"][0]["key_id"]}
+
+
+def test_t15_looking_at_a_session_is_on_record_and_at_none_is_not(signed_in: Visit, operator: Client) -> None:
+    operator.create("scout", None)
+    operator.post("/v1/agents/scout/events", {"type": "t", "data": 1, "session_id": SESSION})
+    missing = SESSION.replace("1", "2")
+    for session_id in (missing, SESSION, SESSION):
+        signed_in.get(f"/sessions/{session_id}")
+    told = administrative(operator, "viewed")
+    assert [one["session_id"] for one in told] == [SESSION]
+
+
+def test_h17_no_page_is_kept_by_anybody(signed_in: Visit, operator: Client) -> None:
+    operator.create("scout")
+    named = {"{agent_id:str}": "scout", "{seq:str}": "0", "{key_id:str}": "0" * 16}
+    for handler in PAGES:
+        if handler.opt.get(PUBLIC) or "GET" not in handler.http_methods:
+            continue
+        [path] = handler.paths
+        for name, value in named.items():
+            path = path.replace(name, value)
+        if "{" in path or path == "/approvals/stream":  # a stream does not end
+            continue
+        headers = signed_in.get(path).headers
+        assert headers["cache-control"] == "no-store", path
 
 
 def test_the_administration_tells_each_act_in_words(visit: Visit, operator: Client) -> None:
