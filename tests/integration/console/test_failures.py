@@ -84,6 +84,7 @@ def test_each_failure_leads_to_its_node_or_its_record(told: Told) -> None:
     assert len(links) == len(told.world.failed())
     in_sessions = [link.replace("&amp;", "&") for link in links if link.startswith("/sessions/")]
     assert in_sessions
+    assert {told.visit.get(link).status for link in links if link.startswith("/agents/")} <= {200}
     for link in in_sessions:
         shown = told.visit.get(link)
         assert shown.status == 200, link

@@ -130,6 +130,7 @@ def test_the_detail_says_where_the_node_stands(told: Told) -> None:
     [one] = [one for one in told.world.sent if one.session == PLAN and one.name == "try a mirror"]
     page = picture(told, PLAN, f"?node={ident(12)}&of=planner")
     assert f'href="/agents/planner/log/{one.seq}"' in page
+    assert "try a mirror" in shown(told.visit, f"/agents/planner/log/{one.seq}").text
     record = json.loads(_log(told, "planner")[one.seq])
     assert record["hash"] in page
     said = detail(told, PLAN, 14, "planner")
