@@ -203,6 +203,26 @@ def test_another_process_goes_on_where_one_stopped(database: Database, receiver:
     assert sorted({one.place for one in got}) == [("seen", number) for number in range(1, 6)]
 
 
+def test_which_are_in_force_outlives_a_snapshot_of_the_administration(
+    database: Database, receiver: Receiver
+) -> None:
+    known = Secrets("operator-" * 5, b"k" * 32)
+    with serve(database.app_url, known=known, webhook_allow=LOCAL, snapshot_every=3) as service:
+        operator = Client(service.url, service.operator_token)
+        made(operator, receiver, kinds=["scar"])
+        gone, _ = made(operator, receiver, kinds=["scar"])
+        operator.send("DELETE", f"/v1/webhooks/{gone}")
+        for number in range(6):
+            operator.post("/v1/keys", {"role": "writer", "name": f"key {number}"})
+        before = [one.webhook_id for one in listed(operator)]
+    with serve(database.app_url, known=known, webhook_allow=LOCAL, snapshot_every=3) as service:
+        operator = Client(service.url, service.operator_token)
+        assert [one.webhook_id for one in listed(operator)] == before
+        log = operator.get("/v1/agents/_administration/log").json["records"]
+        assert any(record["kind"] == "snapshot" for record in log)
+        assert operator.get("/v1/agents/_administration/verify").json["ok"] is True
+
+
 async def test_a_row_that_was_changed_is_no_webhook(
     operator: Client, receiver: Receiver, admin: asyncpg.Connection
 ) -> None:
