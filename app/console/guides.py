@@ -29,6 +29,7 @@ FOLDER: Final = Path(__file__).parent.parent / "guides"
 ORDER: Final = (
     README,
     "developers",
+    "feed",
     "operators",
     "compliance",
     "sql-schema",
