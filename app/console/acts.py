@@ -90,6 +90,16 @@ def _export_broken(payload: JsonObject) -> str:
     return f"an export{_export(payload)} broke off after {_said(payload.get('rows'))} rows"
 
 
+def _webhook_created(payload: JsonObject) -> str:
+    told = payload.get("webhook")
+    hook: JsonObject = told if isinstance(told, dict) else {}
+    return f"made the webhook {_said(hook.get('webhook_id'))} to {_said(hook.get('url'))}"
+
+
+def _webhook(done: str, payload: JsonObject) -> str:
+    return f"{done} the webhook {_said(payload.get('webhook_id'))}{_because(payload)}"
+
+
 _SENTENCES: Final[dict[str, Callable[[JsonObject], str]]] = {
     "agent_token_revoked": lambda payload: (
         f"revoked the token of agent {_said(payload.get('agent_id'))}{_because(payload)}"
@@ -98,6 +108,7 @@ _SENTENCES: Final[dict[str, Callable[[JsonObject], str]]] = {
     "export_begun": lambda payload: f"began an export{_export(payload)}",
     "export_broken": _export_broken,
     "exported": _exported,
+    "heads_accepted": lambda payload: f"accepted chains behind their kept heads{_because(payload)}",
     "key_issued": _key_issued,
     "key_revoked": _key_revoked,
     "redaction_set": lambda _payload: "changed what is redacted",
@@ -111,4 +122,8 @@ _SENTENCES: Final[dict[str, Callable[[JsonObject], str]]] = {
     "tenant_suspended": lambda payload: f"suspended the tenant{_because(payload)}",
     "verified": _verified,
     "viewed": _viewed,
+    "webhook_created": _webhook_created,
+    "webhook_deleted": lambda payload: f"took the webhook {_said(payload.get('webhook_id'))} away",
+    "webhook_disabled": lambda payload: _webhook("switched off", payload),
+    "webhook_enabled": lambda payload: _webhook("switched on", payload),
 }

@@ -129,13 +129,14 @@ def test_a_payload_is_shown_with_its_exact_digits_and_nothing_hidden(
 ) -> None:
     operator.create("scout", None)
     data = (
-        '{"big":12345678901234567890123,"small":1e-7,"tiny":0.000001,"word":"a\\u202eb\\u0007","of":[[],{}]}'
+        '{"big":12345678901234567890123,"small":1e-7,"tiny":0.000001,'
+        '"word":"a\\u202eb\\u0007","k\\u2066":0,"of":[[],{}]}'
     )
     reply = operator.post_raw("/v1/agents/scout/events", f'{{"type":"t","data":{data}}}'.encode())
     assert reply.status == 200
     for place in ("/agents/scout/log", "/agents/scout/log/1"):
         shown = payloads(signed_in.get(place).text)[0]
-        for digits in ("12345678901234567890123", "1e-7", "0.000001", "\\u202e", "\\u0007"):
+        for digits in ("12345678901234567890123", "1e-7", "0.000001", "\\u202e", "\\u2066", "\\u0007"):
             assert digits in shown, place
         assert json.loads(shown)["data"] == json.loads(data)
 
