@@ -23,7 +23,6 @@ from tests.support.server import server, servers, start_server
 __all__ = ["server", "servers", "start_server"]
 
 TRAIL = "trails.agent_audit_trails"
-TRIGGERS = ("refuse_change_statement", "refuse_change_row", "check_append", "index_sendings", "keep_waiting")
 
 
 class Trail(msgspec.Struct, frozen=True):
@@ -80,9 +79,15 @@ class Trail(msgspec.Struct, frozen=True):
                     connection.execute(f"ALTER TABLE {TRAIL} DROP CONSTRAINT {name}".encode())
             for statement in statements:
                 connection.execute(statement.encode())
-            for table in ("agent_audit_trails", "agents", "signing_keys"):
-                for trigger in TRIGGERS[: None if table == "agent_audit_trails" else 2]:
-                    connection.execute(f"ALTER TABLE trails.{table} ENABLE ALWAYS TRIGGER {trigger}".encode())
+            for table in (TRAIL, "trails.agents", "trails.signing_keys"):
+                for trigger in self._triggers(connection, table):
+                    connection.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}".encode())
+
+    def _triggers(self, connection: psycopg.Connection[Any], table: str) -> list[str]:
+        rows = connection.execute(
+            "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal", (table,)
+        )
+        return [row[0] for row in rows]
 
     def _checks(self, connection: psycopg.Connection[Any]) -> list[str]:
         rows = connection.execute(

@@ -193,7 +193,8 @@ CHAIN_REMOVED = f"""
     DELETE FROM trails.agents WHERE agent_id = 'bot';
     ALTER TABLE {TRAIL}
         ENABLE ALWAYS TRIGGER refuse_change_statement, ENABLE ALWAYS TRIGGER refuse_change_row,
-        ENABLE ALWAYS TRIGGER check_append, ENABLE ALWAYS TRIGGER index_sendings"""
+        ENABLE ALWAYS TRIGGER check_append, ENABLE ALWAYS TRIGGER index_sendings,
+        ENABLE ALWAYS TRIGGER keep_waiting"""
 ANOTHER_CHAIN = (
     r"the chain of agent bot is not the one on record \(seq \d+\): \S+ \(guarded\) in the registry, "
     r"\S+ \(observed\) on record"
