@@ -69,6 +69,26 @@ async def use_api_key(source: Pool | Connection, tenant_id: UUID, key_id: str, a
         await connection.execute(_SQL["use_api_key"], tenant_id, key_id, at)
 
 
+async def add_visit(
+    source: Pool | Connection, tenant_id: UUID, visit_hash: bytes, at: datetime, until: datetime
+) -> None:
+    """Begins a visit to the console."""
+    async with for_tenant(source, tenant_id) as connection:
+        await connection.execute(_SQL["add_visit"], tenant_id, visit_hash, at, until)
+
+
+async def end_visit(source: Pool | Connection, tenant_id: UUID, visit_hash: bytes, at: datetime) -> None:
+    """Ends a visit to the console; one that was ended stays so since then."""
+    async with for_tenant(source, tenant_id) as connection:
+        await connection.execute(_SQL["end_visit"], tenant_id, visit_hash, at)
+
+
+async def visit_is_open(source: Pool | Connection, tenant_id: UUID, visit_hash: bytes) -> bool:
+    """Whether a visit to the console was begun and not ended."""
+    async with for_tenant(source, tenant_id) as connection:
+        return bool(await connection.fetchval(_SQL["visit_is_open"], tenant_id, visit_hash))
+
+
 async def is_suspended(source: Pool | Connection, tenant_id: UUID) -> bool:
     """Whether the tenant is suspended."""
     async with for_tenant(source, tenant_id) as connection:

@@ -11,6 +11,8 @@ ABOUT: Final[Mapping[str, str]] = {
     "api_key_revocations": "API keys that are none any more.",
     "api_key_uses": "When API keys were used, to ten minutes.",
     "api_keys": "API keys; a seal over each row tells one that was written by SQL.",
+    "console_visit_ends": "Visits to the console that were ended by signing out.",
+    "console_visits": "Who signed in to the console: hashes of visits, neither keys nor cookies.",
     "sendings": "Which records of a session hold a node: an index and no evidence.",
     "signing_keys": "The tenants' Ed25519 keys; the secret half is sealed, or kept elsewhere.",
     "spans": "Which record of a chain holds a span of OpenTelemetry: an index and no evidence.",

@@ -47,7 +47,7 @@ APP_ROLE: Final = "trails_app"
 AUDITOR_ROLE: Final = "trails_auditor"
 """Group of the read-only SQL logins."""
 
-REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 16))
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 17))
 """All migrations that this program knows, oldest first; a test compares them with ``alembic/versions``."""
 
 REVISION: Final = REVISIONS[-1]
@@ -357,6 +357,28 @@ api_key_uses = Table(
     PrimaryKeyConstraint("tenant_id", "key_id", "used_at", name="api_key_uses_pkey"),
 )
 """When keys were used, to ten minutes."""
+
+console_visits = Table(
+    "console_visits",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    Column("visit_hash", LargeBinary, nullable=False),
+    _created_at(),
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+    PrimaryKeyConstraint("tenant_id", "visit_hash", name="console_visits_pkey"),
+    CheckConstraint("octet_length(visit_hash) = 32", name="console_visits_hash_length"),
+)
+"""Who signed in to the console: hashes of visits, neither keys nor cookies."""
+
+console_visit_ends = Table(
+    "console_visit_ends",
+    metadata,
+    Column("tenant_id", Uuid, nullable=False),
+    Column("visit_hash", LargeBinary, nullable=False),
+    Column("ended_at", DateTime(timezone=True), nullable=False),
+    PrimaryKeyConstraint("tenant_id", "visit_hash", name="console_visit_ends_pkey"),
+)
+"""Visits to the console that were ended by signing out."""
 
 tenant_suspensions = Table(
     "tenant_suspensions",

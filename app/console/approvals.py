@@ -109,7 +109,7 @@ async def queue(request: Call) -> ASGIResponse:
 @get("/approvals/stream", opt={PERMISSION: Permission.READ_PENDING}, include_in_schema=False)
 async def stream(request: Call) -> ASGIResponse:
     """The first page of the queue, whenever it changes."""
-    visitor, given = await visit(request)
+    visitor, given = await visit(request, renews=False)
     return EventStream(
         _events(request, visitor, given), tenant_id=given.tenant_id, still=lambda: require_visit(request)
     )
@@ -118,7 +118,7 @@ async def stream(request: Call) -> ASGIResponse:
 @get("/approvals/waiting", opt={PERMISSION: Permission.READ_PENDING}, include_in_schema=False)
 async def waiting(request: Call) -> ASGIResponse:
     """How many wait, for the head of a page."""
-    visitor, _ = await visit(request)
+    visitor, _ = await visit(request, renews=False)
     return render("parts/waiting.html", visitor)
 
 

@@ -18,7 +18,7 @@ from app.console.visitor import (
     principal_of,
     visitor_of,
 )
-from app.errors import ForbiddenError, TooManyRequestsError, UnauthorizedError
+from app.errors import ForbiddenError, TenantQuarantinedError, TooManyRequestsError, UnauthorizedError
 from app.http.access import PUBLIC
 from app.http.exchange import Call, services_of
 from app.http.target import one_field, parse_query
@@ -48,6 +48,8 @@ async def sign_in(request: Call) -> ASGIResponse:
         except UnauthorizedError:
             raise failure(request) from None
         services_of(request).limits.admit(principal)
+        services_of(request).limits.sign_in(principal)
+        return see_other(place, (await begin_visit(request, key, principal),))
     except UnauthorizedError:
         return render(
             "sign_in.html", None, status=401, next=place, message="This is no key, or not any more."
@@ -55,16 +57,18 @@ async def sign_in(request: Call) -> ASGIResponse:
     except ForbiddenError as error:
         return render("sign_in.html", None, status=403, next=place, message=error.message)
     except TooManyRequestsError as error:
-        retry = ((b"retry-after", b"1"),)
+        retry = ((b"retry-after", b"6"),)
         return render("sign_in.html", None, status=429, next=place, message=error.message, extra=retry)
-    return see_other(place, (begin_visit(request, key),))
+    except TenantQuarantinedError as error:  # another tenant's key still signs in
+        return render("sign_in.html", None, status=503, next=place, message=error.message)
 
 
 @post("/sign-out", opt={PUBLIC: True}, include_in_schema=False)
 async def sign_out(request: Call) -> ASGIResponse:
     """Ends the visit."""
-    await read_form(request, await visitor_of(request))
-    return see_other("/sign-in", (end_visit(request),))
+    visitor = await visitor_of(request)
+    await read_form(request, visitor)
+    return see_other("/sign-in", (await end_visit(request, visitor),))
 
 
 def _own(place: str | None) -> str:

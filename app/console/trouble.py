@@ -7,8 +7,9 @@ import json
 from litestar.exceptions import NotFoundException
 from litestar.response import Response
 
+from app.console.cookie import no_cookie
 from app.console.page import HEADERS, TEMPLATES
-from app.console.visitor import SignInNeededError, end_visit, sign_in_place
+from app.console.visitor import SignInNeededError, sign_in_place
 from app.errors import NotFoundError
 from app.http.exchange import Call, exchange_in
 from app.http.problems import problem_of
@@ -34,7 +35,7 @@ def told(request: Call, error: Exception) -> Response[bytes]:
 
 def _to_sign_in(request: Call) -> Response[bytes]:
     place = sign_in_place(request)
-    name, cookie = end_visit(request)
+    name, cookie = no_cookie(request)
     by_script = "hx-request" in request.headers
     status, header = (401, "HX-Redirect") if by_script else (303, "Location")
     return _response("", status, {header: place, name.decode(): cookie.decode()})

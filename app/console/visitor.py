@@ -2,52 +2,37 @@
 
 The cookie holds the key itself, sealed under a key that is derived from the master key. So a signed-in page
 is authenticated exactly as the same key would be at the API, at every request: one that was revoked, expired,
-or whose tenant does not verify, is refused here, too, and no process has to know of another's visitors.
+or whose tenant does not verify, is refused here, too. Whoever signs out ends the visit on every server
+process: the cookie opens nothing any more, wherever a copy of it is.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
-import os
-import time
-from collections.abc import Sequence
+import logging
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
 from app.api_key import PREFIX
-from app.chain.keys import open_secret, seal_secret
-from app.errors import ForbiddenError, KeyMaterialError, TrailsError, UnauthorizedError
+from app.chain.strict import JsonObject
+from app.console.cookie import Cookie, cookie_of, new_cookie, no_cookie, set_cookie
+from app.errors import ForbiddenError, TrailsError, UnauthorizedError
 from app.http.access import PERMISSION, check_agent_id
 from app.http.exchange import Call, Services, exchange_in, headers, services_of
-from app.http.hosts import name_in
 from app.http.peer import peer_of, site_of
 from app.principal import Grant, Permission, Principal, Role, grant
-
-COOKIE: Final = b"trails_session"
-SESSION_SECS: Final = 8 * 3_600
-"""A visit ends after a working day, whatever happens meanwhile."""
 
 ROLES: Final = frozenset({Role.OPERATOR, Role.AUDITOR})
 """Whose keys open the console."""
 
-_CONTEXT: Final = b"console-session/v1"
-_NONCE_BYTES: Final = 12
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_MAX_COOKIE_BYTES: Final = 4_096
+_log: Final = logging.getLogger("trails.console")
 
 
 class SignInNeededError(Exception):
     """Nobody is signed in, or not any more; the page is asked for again afterwards."""
-
-
-class _Sealed(msgspec.Struct, frozen=True):
-    token: bytes
-    expires_at: int
-    csrf: str
 
 
 class Visitor(msgspec.Struct, frozen=True):
@@ -98,52 +83,92 @@ async def principal_of(services: Services, token: bytes) -> Principal:
     return principal
 
 
-def begin_visit(request: Call, token: bytes) -> tuple[bytes, bytes]:
-    """The ``Set-Cookie`` header that signs a proven key in."""
-    until = int(time.time()) + SESSION_SECS
-    sealed = _Sealed(token, until, base64.urlsafe_b64encode(os.urandom(24)).decode())
-    box = seal_secret(
-        services_of(request).console_key,
-        msgspec.msgpack.encode(sealed),
-        context=_CONTEXT,
-        nonce=os.urandom(_NONCE_BYTES),
-    )
-    return _set_cookie(request, base64.urlsafe_b64encode(box), SESSION_SECS)
+async def begin_visit(request: Call, token: bytes, principal: Principal) -> tuple[bytes, bytes]:
+    """Signs a proven key in, and out whoever was signed in before; the ``Set-Cookie`` header.
+
+    Raises:
+        UnavailableError: the database is away.
+    """
+    ledger, before = services_of(request).ledger, cookie_of(request)
+    if before is not None:
+        await ledger.visits.end(before.tenant_id, before.visit_hash)
+    cookie = new_cookie(token, principal.tenant_id)
+    until_us = cookie.expires_at * 1_000_000
+    await ledger.visits.begin(cookie.tenant_id, cookie.visit_hash, until_us=until_us)
+    await _tell(request, principal, "signed_in")
+    return set_cookie(request, cookie)
 
 
-def end_visit(request: Call) -> tuple[bytes, bytes]:
-    """The ``Set-Cookie`` header that signs out."""
-    return _set_cookie(request, b"", 0)
+async def end_visit(request: Call, visitor: Visitor) -> tuple[bytes, bytes]:
+    """Signs out, on every server process; the ``Set-Cookie`` header.
+
+    Raises:
+        UnavailableError: the database is away.
+    """
+    cookie = cookie_of(request)
+    if cookie is not None:
+        await services_of(request).ledger.visits.end(cookie.tenant_id, cookie.visit_hash)
+    await _tell(request, visitor.principal, "signed_out")
+    return no_cookie(request)
 
 
-async def visitor_of(request: Call) -> Visitor:
-    """Who is signed in.
+async def _tell(request: Call, principal: Principal, act: str) -> None:
+    """Puts on the tenant's record who came and went; where nothing can be recorded one may still look."""
+    administration = services_of(request).ledger.administration
+    payload: JsonObject = {"act": act, "key": principal.key_id or principal.name}
+    try:
+        await administration.record(principal.tenant_id, principal.name, payload)
+    except TrailsError as error:
+        _log.warning("%s has %s, which is not on record: %s", principal.name, act, error.message)
+
+
+async def visitor_of(request: Call, *, renews: bool = False) -> Visitor:
+    """Who is signed in; ``renews``: a person asked for this page, so that the visit goes on.
 
     Raises:
         SignInNeededError: nobody, or the visit or the key has ended.
         TooManyRequestsError, TenantQuarantinedError, UnavailableError: as at the API.
     """
     exchange = exchange_in(request.scope)
-    services = exchange.services
-    sealed = _opened(services, _cookies(headers(request.scope, b"cookie")))
-    if sealed is None or sealed.expires_at <= time.time():
-        raise SignInNeededError
     try:
-        principal = await principal_of(services, sealed.token)
+        cookie, principal = await _still(request)
     except (UnauthorizedError, ForbiddenError):
         raise SignInNeededError from None
-    exchange.principal = services.limits.admit(principal)
-    return Visitor(principal, sealed.csrf, sealed.expires_at)
+    exchange.principal = exchange.services.limits.admit(principal)
+    if renews and cookie.is_due:
+        exchange.cookies.append(set_cookie(request, cookie))
+    return Visitor(principal, cookie.csrf, cookie.expires_at)
 
 
-async def visit(request: Call) -> tuple[Visitor, Grant]:
+async def _still(request: Call) -> tuple[Cookie, Principal]:
+    """Whose visit it is, which has not ended, and whose key is one.
+
+    Raises:
+        UnauthorizedError: the visit or the key has ended.
+        ForbiddenError: the key does not open the console.
+        TenantQuarantinedError, UnavailableError: as at the API.
+    """
+    services, cookie = services_of(request), cookie_of(request)
+    if cookie is None or cookie.is_over:
+        raise UnauthorizedError
+    principal = await principal_of(services, cookie.token)
+    if principal.tenant_id != cookie.tenant_id:
+        raise UnauthorizedError
+    if not await services.ledger.visits.is_open(cookie.tenant_id, cookie.visit_hash):
+        raise UnauthorizedError
+    return cookie, principal
+
+
+async def visit(request: Call, *, renews: bool = True) -> tuple[Visitor, Grant]:
     """Who is signed in, and the grant for what the page is for; ids of the path are checked.
+
+    What a page asks for by itself, now and then, does not renew the visit: its person may have left.
 
     Raises:
         SignInNeededError: as ``visitor_of``.
         BadRequestError, ForbiddenError: as at the API.
     """
-    visitor = await visitor_of(request)
+    visitor = await visitor_of(request, renews=renews)
     permission: Permission = request.route_handler.opt[PERMISSION]
     ids = request.scope["path_params"]
     agent_id = check_agent_id(ids["agent_id"]) if "agent_id" in ids else None
@@ -159,11 +184,7 @@ async def require_visit(request: Call) -> None:
         UnauthorizedError: the visit or the key has ended.
         TenantQuarantinedError, UnavailableError: as at the API.
     """
-    services = services_of(request)
-    sealed = _opened(services, _cookies(headers(request.scope, b"cookie")))
-    if sealed is None or sealed.expires_at <= time.time():
-        raise UnauthorizedError
-    await principal_of(services, sealed.token)
+    await _still(request)
 
 
 def check_form(request: Call, visitor: Visitor, given: str) -> None:
@@ -195,7 +216,9 @@ def check_origin(request: Call) -> None:
 def failure(request: Call) -> TrailsError:
     """Counts a sign-in with a key that is none; what to tell."""
     services = services_of(request)
-    return services.limits.failure(site_of(peer_of(request.scope, services.settings.trusted_proxies or ())))
+    return services.limits.failed_sign_in(
+        site_of(peer_of(request.scope, services.settings.trusted_proxies or ()))
+    )
 
 
 def sign_in_place(request: Call) -> str:
@@ -206,33 +229,6 @@ def sign_in_place(request: Call) -> str:
     if scope["method"] != "GET" or place == "/":
         return "/sign-in"
     return "/sign-in?next=" + quote(place, safe="")
-
-
-def _cookies(values: Sequence[bytes]) -> list[bytes]:
-    pairs = (pair.strip().partition(b"=") for value in values for pair in value.split(b";"))
-    return [value for name, _, value in pairs if name == COOKIE and value]
-
-
-def _opened(services: Services, values: Sequence[bytes]) -> _Sealed | None:
-    for value in values[:2]:
-        if len(value) > _MAX_COOKIE_BYTES:
-            continue
-        try:
-            box = base64.urlsafe_b64decode(value)
-            return msgspec.msgpack.decode(
-                open_secret(services.console_key, box, context=_CONTEXT), type=_Sealed
-            )
-        except (KeyMaterialError, ValueError):
-            continue
-    return None
-
-
-def _set_cookie(request: Call, value: bytes, secs: int) -> tuple[bytes, bytes]:
-    # Browsers keep Secure cookies of plain HTTP on the loopback names only in part, so there it is left out.
-    hosts = headers(request.scope, b"host")
-    secure = b"" if hosts and name_in(hosts[0]) in _LOOPBACK else b"; Secure"
-    text = b"%s=%s; Path=/; Max-Age=%d; HttpOnly; SameSite=Lax%s" % (COOKIE, value, secs, secure)
-    return b"set-cookie", text
 
 
 def _digest(text: str) -> bytes:

@@ -117,6 +117,7 @@ class _Reply:
         own += [header for header in COMMON_HEADERS if header[0] not in names]
         if self._cors is not None:
             own.extend(self._cors.headers(self._scope, own))
+        own += self._exchange.cookies
         own.append((b"x-request-id", self._exchange.request_id.encode()))
         if not self._exchange.body_read:
             over = self._exchange.body_over

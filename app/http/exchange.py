@@ -127,6 +127,7 @@ class Exchange:
         "body_begun",
         "body_over",
         "body_read",
+        "cookies",
         "holder",
         "place",
         "principal",
@@ -146,6 +147,8 @@ class Exchange:
         self.body_begun = False
         self.body_over = False
         """Whether no more of it will come, though it may be too large to be read."""
+        self.cookies: list[tuple[bytes, bytes]] = []
+        """Headers that the answer carries besides its own: a visit to the console that is renewed."""
         self.place: Place | None = None
         """What its large body takes of the room, until it is answered."""
 

@@ -27,6 +27,9 @@ K = TypeVar("K", bound=Hashable)
 BURST_SECS: Final = 5
 """Who was quiet may make up for so many seconds at once."""
 
+SIGN_INS: Final = 10
+"""Sign-ins to the console a minute: of one key, since each is put on record, and failed ones of one site."""
+
 CAPACITY: Final = 20_000
 """Keys or peers counted at a time, about 5 MB; the one not heard of for longest is forgotten first."""
 
@@ -37,13 +40,16 @@ class Buckets(Generic[K]):
     """One token bucket a key, each kept as the moment at which it is full again. For one thread.
 
     Args:
-        rate: what is taken a second in the long run, a whole number from 1.
+        rate: what is taken in ``secs`` in the long run, a whole number from 1.
         capacity: buckets at most. To be forgotten is to be full.
+        burst_secs: who was quiet may make up for so many seconds at once.
     """
 
-    def __init__(self, rate: int, *, capacity: int = CAPACITY) -> None:
-        self._step = _NS // rate
-        self._depth = BURST_SECS * _NS
+    def __init__(
+        self, rate: int, *, capacity: int = CAPACITY, secs: int = 1, burst_secs: int = BURST_SECS
+    ) -> None:
+        self._step = secs * _NS // rate
+        self._depth = burst_secs * _NS
         self._capacity = capacity
         self._full_at: OrderedDict[K, int] = OrderedDict()
 
@@ -83,6 +89,8 @@ class Limits:
         self._note = note
         self._keys: Buckets[Principal] | None = Buckets(rate_per_key) if rate_per_key else None
         self._peers: Buckets[str] | None = Buckets(failures_per_peer) if failures_per_peer else None
+        self._sign_ins: Buckets[Principal] = Buckets(SIGN_INS, secs=60, burst_secs=60)
+        self._failed_sign_ins: Buckets[str] = Buckets(SIGN_INS, secs=60, burst_secs=60)
 
     def admit(self, principal: Principal) -> Principal:
         """Counts a request of a proven caller.
@@ -102,4 +110,21 @@ class Limits:
             return TooManyRequestsError(
                 "too many requests with an invalid bearer token from this address; send a valid one"
             )
+        return UnauthorizedError()
+
+    def sign_in(self, principal: Principal) -> None:
+        """Counts a sign-in to the console with a key that is one.
+
+        Raises:
+            TooManyRequestsError: it was used so too often in the last minute.
+        """
+        if not self._sign_ins.take(principal, time.monotonic_ns()):
+            self._note("key")
+            raise TooManyRequestsError("this key signs in too often; wait a moment")
+
+    def failed_sign_in(self, site: str) -> TrailsError:
+        """Counts an attempt to sign in with what is no key, from this site; what it is answered with."""
+        if not self._failed_sign_ins.take(site, time.monotonic_ns()):
+            self._note("peer")
+            return TooManyRequestsError("too many attempts from this address; wait a moment")
         return UnauthorizedError()

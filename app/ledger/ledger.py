@@ -59,6 +59,7 @@ from app.ledger.tenancy.filing import NewChain, genesis_payload
 from app.ledger.tenancy.origins import Origins
 from app.ledger.tenancy.standings import Standings
 from app.ledger.tenancy.views import Views
+from app.ledger.tenancy.visits import Visits
 from app.ledger.trail_reader import TrailReader
 from app.ledger.watch.heads import Compared, HeadsKeeper, compare
 from app.ledger.watch.inspect import first_failure, inspect_chain
@@ -172,6 +173,7 @@ class Ledger:
             pool, master_key, self.feed, administration=self.administration, standings=self._standings
         )
         self.deliveries = Counts()
+        self.visits = Visits(pool, clock)
         self._spans = SpanReader(pool, self._chains)
         self._sessions = Sessions(pool, self._chains, self._keystore, self._origins)
         self._failures = Failures(pool)

@@ -83,3 +83,19 @@ SELECT s.tenant_id
          WHERE t.changed_at < '9999-01-01 00:00+00'
          ORDER BY t.tenant_id, t.changed_at DESC) AS s
  WHERE s.suspended;
+
+-- name: add_visit
+-- Somebody signs in to the console.
+INSERT INTO trails.console_visits (tenant_id, visit_hash, created_at, expires_at)
+VALUES ($1, $2, $3, $4);
+
+-- name: end_visit
+-- A visit that is none any more; once.
+INSERT INTO trails.console_visit_ends (tenant_id, visit_hash, ended_at)
+VALUES ($1, $2, $3)
+ON CONFLICT (tenant_id, visit_hash) DO NOTHING;
+
+-- name: visit_is_open
+-- Whether a visit was begun and not ended. Its time the cookie tells, which nobody can change.
+SELECT EXISTS (SELECT FROM trails.console_visits WHERE tenant_id = $1 AND visit_hash = $2)
+   AND NOT EXISTS (SELECT FROM trails.console_visit_ends WHERE tenant_id = $1 AND visit_hash = $2);

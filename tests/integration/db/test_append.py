@@ -247,6 +247,8 @@ async def test_p37_select_and_insert_are_all_that_the_service_holds_of_evidence(
         "api_key_revocations",
         "api_key_uses",
         "api_keys",
+        "console_visit_ends",
+        "console_visits",
         "sendings",
         "signing_keys",
         "spans",

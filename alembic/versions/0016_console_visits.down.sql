@@ -1,0 +1,2 @@
+DROP TABLE trails.console_visit_ends;
+DROP TABLE trails.console_visits;
