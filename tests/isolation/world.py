@@ -18,6 +18,7 @@ from app.principal import Role
 from app.settings import Secrets
 from db import sql_logins
 from db.sql_logins import SqlLogin
+from tests.integration.console.browser import Visit
 from tests.integration.http.client import POLICY, Client
 from tests.integration.http.posting import event, node
 from tests.integration.http.serving import Running, serve
@@ -153,6 +154,8 @@ def _tenant(running: Running, database: Database, slug: str) -> Tenant:
     login = SqlLogin(ids.login, f"auditor of {slug}", datetime.now(UTC))
     sql_logins.create(database.admin_url, login, UUID(ids.tenant_id), PASSWORD)
     agents = _sent(operator.get("/v1/agents"))["agents"]
+    visit = Visit(running.url).sign_in(made["token"])
+    assert visit.post("/sign-out", {"csrf": visit.csrf("/approvals")}).status == 303
     return Tenant(
         msgspec.structs.replace(
             ids, key_id=key_id, revoked_key_id=revoked, webhook_id=_webhook(operator, ids)
