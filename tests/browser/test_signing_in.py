@@ -12,7 +12,7 @@ from tests.integration.http.serving import Running
 async def test_a_visit_begins_with_a_key_and_ends_at_the_button(page: Page, operator: Client) -> None:
     operator.create("scout")
     await page.goto("/")
-    await expect(page.get_by_role("link", name="scout")).to_be_visible()
+    await expect(page.get_by_role("link", name="scout", exact=True)).to_be_visible()
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     await page.goto("/")

@@ -40,7 +40,7 @@ def verified(visit: Visit, agent: str = "scout") -> str:
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         html = visit.get(begun.headers["location"]).text
-        if "hx-get" not in html:
+        if "/progress" not in html:
             return html
     raise AssertionError("no verdict came")
 
@@ -193,5 +193,5 @@ def test_a_run_of_another_process_is_asked_for_again_and_in_the_end_given_up(
     assert "misses=8" in signed_in.get(run + "&misses=7").text
     lost = signed_in.get(run + "&misses=60").text
     assert "not known any more" in lost
-    assert "hx-get" not in lost
+    assert "/progress" not in lost
     assert signed_in.get("/agents/scout/verify?run=<x>").status == 400
