@@ -93,7 +93,7 @@ def _export_broken(payload: JsonObject) -> str:
 def _webhook_created(payload: JsonObject) -> str:
     told = payload.get("webhook")
     hook: JsonObject = told if isinstance(told, dict) else {}
-    return f"made the webhook {_said(hook.get('webhook_id'))} to {_said(hook.get('url'))}"
+    return f"made the webhook {_said(hook.get('webhook_id'))} to {_said(hook.get('target'))}"
 
 
 def _webhook(done: str, payload: JsonObject) -> str:

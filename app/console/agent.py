@@ -11,7 +11,7 @@ from litestar.response.base import ASGIResponse
 from app.chain.canonical import canonical
 from app.chain.record import format_timestamp
 from app.console.form import Form, read_form
-from app.console.indented import indented
+from app.console.json_text import shown_json
 from app.console.page import Page, render, see_other
 from app.console.visitor import Visitor, visit
 from app.errors import AlreadyTerminatedError, BadRequestError, ConflictError, TrailsError
@@ -62,7 +62,7 @@ async def agent_page(
         view=view,
         checkpoint=checkpoint_of(view.status),
         last=None if view.last_us is None else format_timestamp(view.last_us),
-        policy=None if view.policy is None else indented(view.policy.to_json())[0],
+        policy=None if view.policy is None else shown_json(view.policy.to_json()).text,
         severities=[severity.value for severity in Severity],
         once=secrets.token_urlsafe(16),
         form=form or {},

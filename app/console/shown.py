@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from app.chain.canonical import canonical
 from app.chain.record import export_line, format_timestamp
 from app.chain.strict import JsonObject, JsonValue
 from app.cli.text import printable
 from app.console.acts import sentence
-from app.console.indented import MOST_CHARS, indent, indented
+from app.console.json_text import SHOWN_CHARS, in_lines, visible
 from app.errors import ChainError
 from app.ledger.read import signed_of
 from app.moment import to_microseconds
@@ -80,12 +81,12 @@ class Shown(msgspec.Struct, frozen=True):
         return any(one.is_skewed for one in self.client_times)
 
 
-def shown(read: ReadRecord, most: int = MOST_CHARS, *, alone: bool = False) -> Shown:
+def shown(read: ReadRecord, most: int = SHOWN_CHARS, *, alone: bool = False) -> Shown:
     """A record for a page; ``alone`` on its own page, with its line to copy."""
     if read.record is None:
         return _doubtful(read, most)
     record, row = read.record, read.row
-    payload, is_whole = indented(record.payload, most)
+    payload, is_whole = _lines(canonical(record.payload), most)
     line = export_line(record) if alone and len(record.text) <= MOST_LINE_CHARS else None
     action_id = record.payload.get("action_id")
     return Shown(
@@ -176,10 +177,15 @@ def _policy_words(policy: JsonValue) -> str:
     return f"budget {policy.get('budget')}, scar limit {policy.get('scar_limit')}, {count} tools"
 
 
+def _lines(written: str, most: int) -> tuple[str, bool]:
+    """The first ``most`` characters of a JSON text, in lines, and whether that is all of it."""
+    return visible(in_lines(written[:most])), len(written) <= most
+
+
 def _doubtful(read: ReadRecord, most: int) -> Shown:
     """What the row says, of which nothing is proven."""
     row, fault = read.row, read.fault or ChainError("it does not verify")
-    text, is_whole = indent(row.signed_text or "", most)
+    text, is_whole = _lines(row.signed_text or "", most)
     try:
         line = export_line(signed_of(row)) if row.signed_text else None
     except ChainError:
