@@ -25,8 +25,18 @@ MAX_URL_CHARS: Final = 2_000
 RESOLVE_SECS: Final = 5.0
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
-_INNER: Final = (IPv6Network("64:ff9b:1::/48"), IPv6Network("2002::/16"), IPv6Network("2001::/32"))
-"""What leads to other addresses than it says."""
+_GLOBAL: Final = IPv6Network("2000::/3")
+"""All that is given out for the internet (IANA). What lies outside may be wrapped IPv4 (``::127.0.0.1``,
+``::ffff:0:127.0.0.1``) or of a site (``fec0::1``), which ``is_global`` does not know of in every Python."""
+
+_INNER: Final = (
+    IPv6Network("2002::/16"),
+    IPv6Network("2001::/32"),
+    IPv6Network("3fff::/20"),
+    IPv4Network("192.0.0.0/24"),
+    IPv4Network("192.88.99.0/24"),
+)
+"""What leads to other addresses than it says, or to machines of the provider's own."""
 
 _SERVICES: Final = frozenset({IPv4Address("168.63.129.16")})
 """Addresses that look public, at which machines of a cloud ask about themselves."""
@@ -70,8 +80,10 @@ def is_public(address: Address) -> bool:
             return is_public(address.ipv4_mapped)
         if address in _NAT64:
             return is_public(IPv4Address(int(address) & 0xFFFF_FFFF))
-        if any(address in network for network in _INNER):
+        if address not in _GLOBAL:
             return False
+    if any(address in network for network in _INNER):
+        return False
     return address.is_global and not address.is_multicast and address not in _SERVICES
 
 

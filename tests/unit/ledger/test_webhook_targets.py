@@ -1,0 +1,29 @@
+"""Where webhooks may go, address by address: nothing that leads into the network, however it is written."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import pytest
+
+from app.ledger.webhooks.target import is_public
+
+INNER = """
+    127.0.0.1 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 169.254.169.254 172.16.0.1 192.168.1.1 168.63.129.16
+    192.0.0.8 192.0.0.192 192.88.99.1 198.18.0.1 224.0.0.1 240.0.0.1 255.255.255.255
+    ::1 ::127.0.0.1 ::169.254.169.254 ::ffff:127.0.0.1 ::ffff:168.63.129.16 ::ffff:0:127.0.0.1
+    64:ff9b::127.0.0.1 64:ff9b:1::8.8.8.8 2002:7f00:1:: 2001:0:1::1 2001:db8::1 3fff::1 100::1 5f00::1
+    fe80::1 fec0::1 fd00:ec2::254 ff02::1 ff0e::1
+"""
+
+
+@pytest.mark.parametrize("address", INNER.split())
+def test_an_address_that_is_not_the_internets_is_not_public(address: str) -> None:
+    assert not is_public(ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "192.0.1.1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2606:4700::1111"]
+)
+def test_one_of_the_internet_is(address: str) -> None:
+    assert is_public(ip_address(address))
