@@ -178,7 +178,7 @@ def _act(operator: Client, ids: Ids) -> None:
     _sent(operator.post(f"{actions}/act-5/reject", {"approver": "Ada", "reason": ids.slug, "scar": "minor"}))
     _sent(operator.post(f"/v1/agents/{ids.agent_id}/scars", {"severity": "minor", "reason": ids.slug}))
     operator.create(ids.observed, None)
-    tree = {"session_id": ids.session_id, "total_nodes": 3, "trace_tree": _tree()}
+    tree = {"session_id": ids.session_id, "total_nodes": 4, "trace_tree": _tree()}
     _sent(operator.post(f"/v1/agents/{ids.observed}/traces", tree))
     once = {"Idempotency_Key": ids.idempotency_key}
     _sent(operator.post(f"/v1/agents/{ids.observed}/events", event(data={"of": ids.slug}), **once))
@@ -190,9 +190,11 @@ def _act(operator: Client, ids: Ids) -> None:
 
 
 def _tree() -> list[dict[str, Any]]:
-    """A call that failed, and what put it right."""
+    """A call that failed, what put it right, and a call of a model."""
     failed = node(2, 1, outputs={"status": "failed", "error": "timeout"})
-    return [node(1), failed, node(3, 2, node_type="SELF_CORRECTION")]
+    model = {"model": "some-model", "input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    asked = node(4, 1, node_type="LLM_CALL", metadata=model)
+    return [node(1), failed, node(3, 2, node_type="SELF_CORRECTION"), asked]
 
 
 def _keys(operator: Client, ids: Ids) -> tuple[dict[str, str], str, str]:
