@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import shutil
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -32,6 +33,12 @@ MANIFEST: Final = "manifest.json"
 
 _END_OF_DIRECTORY: Final = b"PK\x05\x06"
 _END_BYTES: Final = 22
+_LOCAL_HEADER: Final = struct.Struct("<26x2H")
+"""What stands before a member: its last two fields say how long its name and its extra field are."""
+
+_DESCRIPTOR_BYTES: Final = 24
+"""What may stand behind a member that was written as a stream: its lengths once more."""
+
 _MAX_MANIFEST: Final = 256 * 1024 * 1024
 _KEPT_IN_MEMORY: Final = 16 * 1024 * 1024
 _BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
@@ -123,6 +130,11 @@ class _Bundle:
             names = [
                 info.filename for info in sorted(archive.infolist(), key=lambda info: info.header_offset)
             ]
+            if not _is_bare(archive, file):
+                self.trouble(
+                    Verdict.TAMPERED,
+                    "it holds more than its members: other programs may read something else in it",
+                )
             statement = self._manifest(archive, names)
             if statement is not None:
                 self._members(archive, names, statement)
@@ -191,6 +203,8 @@ class _Bundle:
                 for line in lines_of(cast("BinaryIO", lines), self._progress):
                     digest.update(line)
                     size += len(line)
+                    if size > member.bytes:
+                        break  # what it would unpack to may have no end
                     if chain is not None:
                         chain.take(line)
         except _BROKEN as error:
@@ -213,6 +227,24 @@ class _Bundle:
             return
         sealed = f"the signed bundle of {statement.says.get('taken_at')}" if key else None
         self._chains = [msgspec.structs.replace(chain, sealed=sealed) for chain in self._chains]
+
+
+def _is_bare(archive: zipfile.ZipFile, file: IO[bytes]) -> bool:
+    """Whether the file is its members one behind the other, their directory, and nothing else.
+
+    Beside them another archive could stand, which a program that reads from the front takes for this one.
+    """
+    end, most = 0, 0  # the first member begins the file
+    for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
+        if not end <= info.header_offset <= end + most:
+            return False
+        file.seek(info.header_offset)
+        header = file.read(_LOCAL_HEADER.size)
+        if len(header) < _LOCAL_HEADER.size:
+            return False
+        end = info.header_offset + len(header) + sum(_LOCAL_HEADER.unpack(header)) + info.compress_size
+        most = _DESCRIPTOR_BYTES
+    return end <= archive.start_dir <= end + most and _has_end(file)
 
 
 def _has_end(file: IO[bytes]) -> bool:

@@ -317,6 +317,38 @@ def test_a_bundle_that_was_altered_is_found(
     assert found.code == code, found.out
 
 
+def test_what_lies_beside_the_members_of_a_bundle_is_found(
+    bundle: bytes, check: Callable[..., Result]
+) -> None:
+    """One program reads a ZIP file from its end, another from its front: both shall see the same."""
+    altered = repacked(bundle, _changed("records/scout", b'"tool":"search"', b'"tool":"sEarch"'))
+    hidden = bundle.index(b"PK\x01\x02")  # before the directory, which is moved with its end
+    for data in (altered + bundle, bundle + b"A" * 100, bundle[:hidden] + b"\0" * 30 + bundle[hidden:]):
+        found = check(data)
+        assert found.code == 1, found.out
+        assert found.json["verdict"] == "tampered"
+
+
+def test_a_member_that_unpacks_without_an_end_is_given_up(
+    bundle: bytes, check: Callable[..., Result]
+) -> None:
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        name = next(name for name in archive.namelist() if "scout" in name)
+        said = len(archive.read(name))
+    made = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(bundle)) as archive,
+        zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as to,
+    ):
+        for each in archive.namelist():
+            more = (b"\n" * 50_000_000) if each == name else b""
+            to.writestr(each, archive.read(each) + more)
+    assert said < 50_000_000
+    found = check(made.getvalue())
+    assert found.code == 1
+    assert "was changed" in notes(found)
+
+
 def test_a_flipped_bit_anywhere_in_a_bundle_is_found(bundle: bytes, check: Callable[..., Result]) -> None:
     """Of ZIP's own fields some mean nothing; what was exported never changes unseen."""
     for at in range(0, len(bundle), max(1, len(bundle) // 60)):
