@@ -13,7 +13,9 @@ VALUES ($1, $2, $3, $4, 0, 0, clock_timestamp(), timestamptz '1970-01-01 00:00:0
 SELECT w.tenant_id, w.webhook_id, w.name, w.kinds, w.agents, w.sealed,
        least(greatest(w.created_at, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS created_at,
        coalesce(p.delivered, 0) AS delivered, coalesce(p.failures, 0) AS failures,
-       least(greatest(p.failing_since, '1970-01-01 00:00+00'), '9999-01-01 00:00+00') AS failing_since, p.problem
+       CASE WHEN p.failing_since IS NOT NULL
+            THEN least(greatest(p.failing_since, '1970-01-01 00:00+00'), '9999-01-01 00:00+00')
+       END AS failing_since, p.problem
   FROM trails.webhooks AS w
   LEFT JOIN trails.webhook_progress AS p ON p.tenant_id = w.tenant_id AND p.webhook_id = w.webhook_id
  WHERE w.tenant_id = $1 AND ($2::text IS NULL OR w.webhook_id = $2)

@@ -134,6 +134,15 @@ def test_acts_on_webhooks_are_on_record_without_a_secret(operator: Client, recei
     assert operator.get("/v1/agents/_administration/verify").json["ok"] is True
 
 
+def test_one_that_never_failed_fails_since_no_time(operator: Client, receiver: Receiver) -> None:
+    operator.create("seen", None)
+    made(operator, receiver, agents=["seen"])
+    assert listed(operator)[0].failing_since is None
+    receiver.answer = lambda _one: 500
+    post(operator)
+    assert until(lambda: (listed(operator)[0].failing_since or "") > "2020")
+
+
 def test_a_deleted_webhook_is_told_nothing_more(operator: Client, receiver: Receiver) -> None:
     operator.create("seen", None)
     webhook_id, _ = made(operator, receiver, agents=["seen"])
