@@ -77,11 +77,18 @@ def _found(query: FailureQuery, report: FailureReport, given: dict[str, str]) ->
         "total": sum(column.total for column in columns),
         "tools": [(tool, "?" + urlencode({**others, "tool": tool.tool})) for tool in report.tools],
         "newest": report.newest,
+        "file": "/export/failures.csv?" + urlencode(_file_of(query)),
         "most_tools": MOST_TOOLS,
         "most_calls": MOST_CALLS,
         "labels": {block.at: label_of(block.at, query.unit) for block in chart.blocks},
         "size": (WIDTH, HEIGHT, LEFT),
     }
+
+
+def _file_of(query: FailureQuery) -> dict[str, str]:
+    """The same period, and agent, as the export takes them."""
+    times = {"since": query.since.isoformat(), "until": query.until.isoformat()}
+    return times if query.agent_id is None else {**times, "agent": query.agent_id}
 
 
 def _column(at: dt.datetime, counts: dict[tuple[dt.datetime, int], int], series: int, unit: str) -> Column:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from app.console.markdown import README, Rendered, render_markdown
 from app.console.page import render
 from app.console.static_files import File, FileAnswer, load
-from app.console.visitor import SignInNeededError, Visitor, visitor_of
+from app.console.visitor import SignInNeededError, Visitor, visitor_of, with_waiting
 from app.errors import NotFoundError, TrailsError
 from app.http.access import PUBLIC
 from app.http.exchange import Call
@@ -35,10 +35,7 @@ ORDER: Final = (
     "sql-schema",
     "record-format",
     "bi",
-    "feed",
     "administrators",
-    "sizing",
-    "threat-model",
     "performance",
     "sizing",
     "threat-model",
@@ -109,8 +106,8 @@ def _readme() -> str:
 
 
 async def _guest(request: Call) -> Visitor | None:
-    """Who is signed in, for the head of the page; nobody also while that cannot be told."""
+    """Who is signed in, with what waits, for the head of the page; nobody also while that cannot be told."""
     try:
-        return await visitor_of(request)
+        return await with_waiting(request, await visitor_of(request))
     except (SignInNeededError, TrailsError):
         return None

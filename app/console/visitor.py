@@ -173,8 +173,14 @@ async def visit(request: Call, *, renews: bool = True) -> tuple[Visitor, Grant]:
     ids = request.scope["path_params"]
     agent_id = check_agent_id(ids["agent_id"]) if "agent_id" in ids else None
     given = grant(visitor.principal, permission, agent_id)
+    return await with_waiting(request, visitor), given
+
+
+async def with_waiting(request: Call, visitor: Visitor) -> Visitor:
+    """The visitor with how many actions wait for a person in the tenant, for the head of the page."""
+    given = grant(visitor.principal, Permission.READ_PENDING)
     waiting = await services_of(request).ledger.approvals_waiting(given)
-    return msgspec.structs.replace(visitor, waiting=waiting), given
+    return msgspec.structs.replace(visitor, waiting=waiting)
 
 
 async def require_visit(request: Call) -> None:

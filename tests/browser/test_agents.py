@@ -86,6 +86,20 @@ async def test_h23_every_page_shows_attacks_as_text_and_fits_its_window(
         assert "\\u202e" in await page.inner_text("main")
 
 
+async def test_ids_of_keys_are_read_in_one_line_on_a_phone(
+    browser: Browser, service: Running, operator: Client
+) -> None:
+    assert operator.post("/v1/keys", {"role": "auditor", "name": "Ada"}).status == 200
+    async with window(browser, service.url, size=PHONE) as page:
+        await sign_in(page, service.operator_token)
+        await page.goto("/keys")
+        for place in ("td .tag >> nth=0", "td code >> nth=0", "th code >> nth=0"):
+            box = await page.locator(place).first.bounding_box()
+            assert box is not None
+            assert box["height"] < 40, place
+        assert await fits(page)
+
+
 async def test_a_log_of_ten_thousand_records_stays_usable(page: Page, operator: Client) -> None:
     operator.create("scout")
     fill(operator, 10_000)

@@ -57,7 +57,7 @@ class Visit:
             for name, value in answer.getheaders():
                 key = name.lower()
                 told[key] = f"{told[key]}\n{value}" if key in told else value
-            return Shown(answer.status, told, answer.read().decode())
+            return Shown(answer.status, told, answer.read().decode(errors="surrogateescape"))
         finally:
             connection.close()
 

@@ -41,6 +41,18 @@ def test_everybody_may_read_them(visit: Visit) -> None:
     assert visit.cookies == {}
 
 
+def test_whoever_has_no_key_yet_is_led_to_them(visit: Visit) -> None:
+    assert '<a href="/guides">' in visit.get("/sign-in").text
+
+
+def test_their_head_says_how_many_wait(signed_in: Visit, operator: Client) -> None:
+    operator.create("scout").post("/v1/agents/scout/actions", {"tool": "send_email"})
+    counts = [
+        re.findall(r'id="waiting"[^>]*>(\d+)<', show(signed_in, place).text) for place in ("/", "/guides")
+    ]
+    assert counts == [["1"], ["1"]]
+
+
 def test_whoever_is_signed_in_stays_so(signed_in: Visit) -> None:
     assert "Sign out" in show(signed_in, "/guides/operators").text
 
