@@ -15,8 +15,9 @@ from litestar import get, post
 from litestar.response.base import ASGIResponse
 
 from app.chain.strict import JsonObject, JsonValue
+from app.console import telling  # noqa: F401  its filters
 from app.console.form import Form, read_form
-from app.console.json_text import Shown, shown_json, visible
+from app.console.json_text import Shown, shown_json
 from app.console.page import TEMPLATES, render, see_other
 from app.console.visitor import Visitor, require_visit, visit
 from app.errors import BadRequestError, ConflictError, ForbiddenError
@@ -34,8 +35,6 @@ from app.principal import Grant, Permission, grant
 SHOWN_AT_ONCE: Final = 50
 
 SEVERITIES: Final = (("", "no scar"), *((each.value, f"{each.value} scar") for each in Severity))
-
-TEMPLATES.filters["visible"] = visible
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import msgspec
@@ -27,6 +27,8 @@ from app.principal import Grant, Permission, Principal, Role, grant
 
 ROLES: Final = frozenset({Role.OPERATOR, Role.AUDITOR})
 """Whose keys open the console."""
+
+_VISITOR: Final = "trails.visitor"
 
 _log: Final = logging.getLogger("trails.console")
 
@@ -137,7 +139,19 @@ async def visitor_of(request: Call, *, renews: bool = False) -> Visitor:
     exchange.principal = exchange.services.limits.admit(principal)
     if renews and cookie.is_due:
         exchange.cookies.append(set_cookie(request, cookie))
-    return Visitor(principal, cookie.csrf, cookie.expires_at)
+    visitor = Visitor(principal, cookie.csrf, cookie.expires_at)
+    _notes_of(request)[_VISITOR] = visitor
+    return visitor
+
+
+def visitor_if_known(request: Call) -> Visitor | None:
+    """Who is signed in, if this request has already found out: for a page that tells what went wrong."""
+    return _notes_of(request).get(_VISITOR)
+
+
+def _notes_of(request: Call) -> dict[str, Any]:
+    """The request's scope as what ASGI lets it be: a dictionary to which applications add keys."""
+    return cast("dict[str, Any]", request.scope)
 
 
 async def _still(request: Call) -> tuple[Cookie, Principal]:

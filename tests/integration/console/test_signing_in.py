@@ -123,3 +123,11 @@ def test_h17_h23_no_answer_is_kept_and_nothing_foreign_runs(signed_in: Visit, pa
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "Cookie" in headers["vary"]
+
+
+def test_what_went_wrong_is_told_with_the_way_to_go_on(signed_in: Visit, service: Running) -> None:
+    shown = signed_in.get("/agents/nobody-called-so")
+    assert shown.status == 404
+    assert 'action="/sign-out"' in shown.text
+    assert "Administration" in shown.text
+    assert 'action="/sign-out"' not in Visit(service.url).get("/static/no.css").text
