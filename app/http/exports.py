@@ -31,7 +31,8 @@ _SHARED: Final = (
     Field(
         "trailer",
         {"type": "boolean", "default": True},
-        "false: jsonl and csv without the lines that say what was exported and that it is whole.",
+        "false: csv, and jsonl of one whole chain, without the lines that say what was exported and that it "
+        "is whole.",
     ),
 )
 

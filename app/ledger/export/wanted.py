@@ -103,6 +103,11 @@ class Wanted(msgspec.Struct, frozen=True):
             raise BadRequestError("until: must be later than since")
         if self.agents is not None and not 0 < len(self.agents) <= MAX_AGENTS:
             raise BadRequestError(f"agent: may be given up to {MAX_AGENTS} times")
+        is_bare = self.format is Format.JSONL and self.view is None and not self.trailer
+        if is_bare and not (self.whole_chains and self.one_agent):
+            # Nothing in the file would tell where a chain begins or that records are left out: whoever
+            # verified it would take it for one that was tampered with.
+            raise BadRequestError("trailer: may be false for JSON lines of one agent's whole chain alone")
         return self
 
     @property

@@ -372,3 +372,13 @@ def test_p15_exports_work_behind_a_pooler(database: Database) -> None:
             for view in VIEWS:
                 rows = exported(operator, f"view={view}").splitlines()[1:-1]
                 assert len(rows) == {"actions": 1, "decisions": 1, "agents_status": 1}.get(view, 0), view
+
+
+@pytest.mark.parametrize("asked", ["", "&agent=bot&agent=other", "&agent=bot&since=2020-01-01"])
+def test_lines_without_a_trailer_are_those_of_one_whole_chain(operator: Client, asked: str) -> None:
+    """Of several chains, or a part of one, the bare lines look tampered with to whoever verifies them."""
+    reply = operator.get(f"/v1/export?trailer=false{asked}")
+    assert reply.status == 400
+    assert reply.json["error"].startswith("trailer: ")
+    assert operator.get(f"/v1/export?trailer=false&format=csv{asked}").status in {200, 404}
+    assert operator.get("/v1/export?trailer=false&view=actions").status == 200
