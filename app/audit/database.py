@@ -55,7 +55,7 @@ from db.sql import statements
 _AUDIT = statements("audit")
 _BOUND: Final = (
     "row security binds the role {role}: only tenant {slug} was looked at; "
-    "use an administrator's URL to look at all"
+    "name another with --tenant, or look at all as a superuser or a role with BYPASSRLS"
 )
 _REPEATED: Final = (
     "idempotency key {key} stands in {records} records, the first at seq {first}, the last at seq {last}: "

@@ -12,8 +12,10 @@ REVOKE ALL ON SCHEMA public FROM PUBLIC;
 ALTER ROLE trails_app CONNECTION LIMIT 200;
 
 -- Nobody reads the server's files or starts its programs through these, whatever is granted by mistake.
+SET client_min_messages = error;  -- PostgreSQL warns of whatever was not granted
 REVOKE pg_read_server_files, pg_write_server_files, pg_execute_server_program
     FROM trails_admin, trails_owner, trails_app, trails_auditor;
+RESET client_min_messages;
 
 -- Auditors' logins that an administrator made who is no superuser lack two limits that only one can give: each of
 -- their queries is logged, and none fills the disk. Run this again when a login was added.

@@ -17,6 +17,7 @@ from tests.support.tools import DEPLOY, output_of
 
 ADMIN_PASSWORD: Final = "administrators-password"  # noqa: S105  of a throw-away server
 APP_PASSWORD: Final = "services-password"  # noqa: S105  of a throw-away server
+VERIFIER_PASSWORD: Final = "verifiers-password"  # noqa: S105  of a throw-away server
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,11 @@ def _url(cluster: Cluster, database: str, user: str | None = None, password: str
 
 
 def _psql(cluster: Cluster, url: str, file: str) -> str:
-    passwords = {"TRAILS_ADMIN_PASSWORD": ADMIN_PASSWORD, "TRAILS_APP_PASSWORD": APP_PASSWORD}
+    passwords = {
+        "TRAILS_ADMIN_PASSWORD": ADMIN_PASSWORD,
+        "TRAILS_APP_PASSWORD": APP_PASSWORD,
+        "TRAILS_VERIFIER_PASSWORD": VERIFIER_PASSWORD,
+    }
     script = str(DEPLOY / "postgres" / file)
     return output_of(cluster.tool("psql"), url, "--no-psqlrc", "--file", script, env=passwords)
 
@@ -79,9 +84,30 @@ def test_the_service_runs_on_what_they_make(cluster: Cluster, tmp_path: Path) ->
     assert again.code == 0, again.err
     verified = run_trails("verify", env=env)
     assert verified.code == 0, verified.out + verified.err
+    check_that_all_tenants_are_verified(cluster, env)
     for user, password in (("trails_app", APP_PASSWORD), (login, made.json["password"])):
         with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
             psycopg.connect(_url(cluster, "postgres", user, password))
+
+
+def check_that_all_tenants_are_verified(cluster: Cluster, env: dict[str, str]) -> None:
+    """By the verifier's login, which writes nothing; the administrator sees one tenant."""
+    made = run_trails("tenant", "create", "acme", "--name", "Acme", "--operator", "Ada", env=env)
+    assert made.code == 0, made.err
+    bound = run_trails("verify", "--json", env=env).json
+    assert "only tenant default was looked at; name another with --tenant" in str(bound["notes"])
+    assert "acme" not in {chain["tenant"] for chain in bound["chains"]}
+    for _ in range(2):  # it may be run again
+        _psql(cluster, _url(cluster, "trails"), "verifier.sql")
+    url = _url(cluster, "trails", "trails_verifier", VERIFIER_PASSWORD)
+    whole = run_trails("verify", "--json", env={**env, "TRAILS_DATABASE_URL": url})
+    assert whole.code == 0, whole.out + whole.err
+    assert {chain["tenant"] for chain in whole.json["chains"]} == {"acme", "default"}
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET default_transaction_read_only = off")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("UPDATE trails.tenants SET slug = slug")
+    assert VERIFIER_PASSWORD not in cluster.log
 
 
 def test_neither_role_may_more_than_it_has_to(cluster: Cluster) -> None:

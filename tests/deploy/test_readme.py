@@ -62,11 +62,13 @@ def test_commands_of_ours_are_taken() -> None:
 
 
 def test_settings_are_settings() -> None:
-    of_files = {"TRAILS_ADMIN_PASSWORD", "TRAILS_APP_PASSWORD"}
+    of_files = {"TRAILS_ADMIN_PASSWORD", "TRAILS_APP_PASSWORD", "TRAILS_VERIFIER_PASSWORD"}
     known = {setting.name for setting in SETTINGS}
     known |= {setting.name + FILE_SUFFIX for setting in SETTINGS if setting.secret}
     assert set(re.findall(r"TRAILS_[A-Z_]+", PAGE.text)) <= known | of_files
-    script = (DEPLOY / "postgres" / "roles.sql").read_text("utf-8")
+    script = "".join(
+        (DEPLOY / "postgres" / name).read_text("utf-8") for name in ("roles.sql", "verifier.sql")
+    )
     assert all(name in script for name in of_files)
 
 
