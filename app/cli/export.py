@@ -247,7 +247,7 @@ def _tell_chain(
 
 def _tell(summary: Summary, *, as_json: bool) -> None:
     sums = summary.sums
-    chains = "" if summary.wanted.view else f" of {sums['chains']} chains"
+    chains = "" if summary.wanted.view else f" of {sums['chains']} chain{'s' * (sums['chains'] != 1)}"
     what = "rows" if summary.wanted.view else "records"
     click.echo(f"{sums['rows']} {what}{chains} in {summary.file}, not verified", err=True)
     if summary.is_partial:

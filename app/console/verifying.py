@@ -12,6 +12,7 @@ import msgspec
 from litestar import get, post
 from litestar.response.base import ASGIResponse
 
+from app.chain.record import format_timestamp
 from app.console.asked import asked
 from app.console.form import read_form
 from app.console.page import render, see_other
@@ -114,6 +115,7 @@ def _told(grant: Grant, run: Run | None, fields: dict[str, str]) -> dict[str, An
         "faults": [] if verdict is None else _faults(verdict),
         "head": None if verdict is None else _head(verdict),
         "completeness": COMPLETENESS,
+        "ended": None if run is None or run.ended_at is None else format_timestamp(int(run.ended_at * 1e6)),
     }
 
 

@@ -45,13 +45,15 @@ def test_t09_all_chains_as_one_file_that_says_that_it_is_whole(trail: Trail) -> 
 
 def test_a_bundle_for_an_auditor(trail: Trail) -> None:
     out = trail.folder / "audit.zip"
-    done(trail.trails("export", "--bundle", out, "scout", "other"))
+    made = done(trail.trails("export", "--bundle", out, "scout", "other"))
+    assert "of 2 chains in" in made.err
     found = verify(out, "--public-key", key_of(trail))
     assert (found.code, found.json["checked"]) == (0, 19)
     assert [act["format"] for act in acts(trail, "exported")] == ["bundle"]
     again = trail.trails("export", "--bundle", out)
     assert (again.code, "is there already" in again.err) == (1, True)
-    done(trail.trails("export", "--bundle", out, "--force"))
+    made = done(trail.trails("export", "--bundle", out, "scout", "--force"))
+    assert "of 1 chain in" in made.err
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])

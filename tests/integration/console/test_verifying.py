@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import time
 from html import unescape
@@ -62,12 +63,20 @@ def filled(operator: Client) -> Client:
     return operator
 
 
+def assert_tells_when(html: str) -> None:
+    """A verdict is one of a moment: the page that shows it later says of which."""
+    found = re.search(r'Ended <time datetime="([^"]+)"[^>]*>[^<]+</time> UTC', html)
+    assert found is not None
+    assert abs(dt.datetime.fromisoformat(found[1]).timestamp() - time.time()) < 600
+
+
 def test_a_sound_chain_is_called_intact_up_to_what_is_known(signed_in: Visit, filled: Client) -> None:
     html = verified(signed_in)
     status = filled.get("/v1/agents/scout").json
     assert "Intact." in html
     assert "14 records verified" in html
     assert "complete up to what this database knows" in html
+    assert_tells_when(html)
     assert f"{status['head']['seq']}:{status['head']['hash']}" in html
     [told] = administrative(filled, "verified")
     assert (told["agent_id"], told["intact"], told["length"]) == ("scout", True, 14)
@@ -116,6 +125,7 @@ def test_c31_each_kind_of_tampering_is_named_with_its_place_and_what_it_means(
     assert f'href="/agents/scout/log/{seq}"' in html
     assert MEANINGS[fault] in unescape(html)
     assert "Intact" not in html
+    assert_tells_when(html)
     [told] = administrative(filled, "verified")
     assert told["intact"] is False
     assert "quarantined" in signed_in.get("/").text
