@@ -12,6 +12,8 @@ import ipaddress
 import re
 import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, TypeAlias
 from urllib.parse import SplitResult, urlsplit
@@ -23,6 +25,10 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 MAX_URL_CHARS: Final = 2_000
 RESOLVE_SECS: Final = 5.0
+
+_RESOLVING: Final = ThreadPoolExecutor(16, thread_name_prefix="resolving")
+"""Threads of their own: looking a name up cannot be broken off, and whoever runs its name servers can let it
+take half a minute. In the threads that all of the service shares, a few such names would hold up all."""
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _GLOBAL: Final = IPv6Network("2000::/3")
@@ -114,7 +120,8 @@ async def _addresses(host: str) -> list[Address]:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(RESOLVE_SECS):
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            look_up = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+            found = await loop.run_in_executor(_RESOLVING, look_up)
     except (OSError, UnicodeError):
         raise TargetError(f"{host} has no address") from None
     addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found]

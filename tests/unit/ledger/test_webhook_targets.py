@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import threading
 from ipaddress import ip_address
 
 import pytest
 
-from app.ledger.webhooks.target import is_public
+from app.ledger.webhooks import target
+from app.ledger.webhooks.target import TargetError, is_public, parse_url, resolved
 
 INNER = """
     127.0.0.1 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 169.254.169.254 172.16.0.1 192.168.1.1 168.63.129.16
@@ -27,3 +31,22 @@ def test_an_address_that_is_not_the_internets_is_not_public(address: str) -> Non
 )
 def test_one_of_the_internet_is(address: str) -> None:
     assert is_public(ip_address(address))
+
+
+async def test_names_that_take_long_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name servers are their owner's: they answer when they like, in threads that nothing else waits for."""
+    answered = threading.Event()
+
+    def getaddrinfo(*_: object, **__: object) -> list[object]:
+        assert answered.wait(20)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(target, "RESOLVE_SECS", 0.05)
+    url = parse_url("https://slow.example/hook")
+    try:
+        found = await asyncio.gather(*(resolved(url, ()) for _ in range(100)), return_exceptions=True)
+        assert {type(error) for error in found} == {TargetError}
+        assert await asyncio.wait_for(asyncio.to_thread(int, "7"), 10) == 7
+    finally:
+        answered.set()
