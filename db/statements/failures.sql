@@ -19,7 +19,8 @@ SELECT f.at, w.tool, count(*) AS failed
  ORDER BY f.at, w.tool;
 
 -- name: by_tool
--- How reliable and how fast each tool is: the auditors' query tool_reliability, for one tool or all.
+-- How reliable and how fast each tool is: the auditors' query tool_reliability, for one tool or all. The kinds are
+-- those that hold nodes: said here, no other record is opened to look for some.
 SELECT tool, count(*) AS calls,
        count(*) FILTER (WHERE status = 'failed') AS failed,
        round(100.0 * count(*) FILTER (WHERE status = 'failed')
@@ -30,6 +31,7 @@ SELECT tool, count(*) AS calls,
        percentile_disc(0.95) WITHIN GROUP (ORDER BY duration_ms) AS p95_ms
   FROM trails.tool_calls
  WHERE recorded_at >= $1 AND recorded_at < $2
+   AND kind IN ('trace', 'outcome', 'action_denied', 'action_rejected')
    AND ($3::text IS NULL OR agent_id = $3) AND ($4::text IS NULL OR tool = $4)
  GROUP BY tool
  ORDER BY failed DESC, calls DESC, tool

@@ -14,7 +14,7 @@ import db.failures
 from app.errors import TooManyRequestsError
 from app.moment import from_microseconds
 from db.failures import FailureQuery
-from db.pool import create_pool
+from db.pool import create_pool, tenant_transaction
 from db.schema import DEFAULT_TENANT_ID
 from tests.integration.console.browser import Visit
 from tests.integration.console.reading import Shape, table
@@ -160,3 +160,22 @@ def test_what_takes_too_long_is_stopped_and_said(told: Told, request_secs: float
 
     with pytest.raises(TooManyRequestsError, match="shorter period"):
         asyncio.run(ask())
+
+
+def test_records_that_hold_no_call_are_not_opened(told: Told) -> None:
+    """An agent that posts events without an end makes nobody wait for the tools."""
+
+    async def ask() -> tuple[int, str]:
+        async with (
+            await create_pool(told.database.app_url, max_size=1) as pool,
+            tenant_transaction(pool, DEFAULT_TENANT_ID) as connection,
+        ):
+            held = await connection.fetchval(
+                "SELECT count(*) FROM trails.agent_audit_trails WHERE trace_data ? 'trace_tree'"
+            )
+            period = from_microseconds(FIRST_DAY - DAY), from_microseconds(FIRST_DAY + 9 * DAY)
+            explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + db.failures._SQL["by_tool"]
+            return held, await connection.fetchval(explain, *period, None, None, 100)
+
+    held, plan = asyncio.run(ask())
+    assert 0 < max(map(int, re.findall(r'"Actual Loops": ([0-9]+)', plan))) <= held
