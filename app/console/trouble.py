@@ -43,4 +43,4 @@ def _to_sign_in(request: Call) -> Response[bytes]:
 
 def _response(html: str, status: int, extra: dict[str, str]) -> Response[bytes]:
     headers = {name.decode(): value.decode() for name, value in HEADERS} | extra
-    return Response(html.encode(), status_code=status, media_type="text/html; charset=utf-8", headers=headers)
+    return Response(html.encode(), status_code=status, media_type="text/html", headers=headers)

@@ -131,3 +131,8 @@ def test_what_went_wrong_is_told_with_the_way_to_go_on(signed_in: Visit, service
     assert 'action="/sign-out"' in shown.text
     assert "Administration" in shown.text
     assert 'action="/sign-out"' not in Visit(service.url).get("/static/no.css").text
+
+
+@pytest.mark.parametrize("path", ["/", "/agents/nobody"])
+def test_a_page_says_once_how_it_is_written(signed_in: Visit, path: str) -> None:
+    assert signed_in.get(path).headers["content-type"] == "text/html; charset=utf-8"
