@@ -103,7 +103,10 @@ def auditor(
             "TRAILS_DATA_DIR": str(tmp_path_factory.mktemp("auditor")),
         }
         [create] = [
-            line for block in everything("sh") for line in block.splitlines() if "sql-login create" in line
+            line
+            for block in everything("sh")
+            for line in block.splitlines()
+            if "--name quarterly-audit" in line
         ]
         with psycopg.connect(database.admin_url, autocommit=True) as admin:
             # Administrators find the service's role with the password that the master key gives.
