@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,7 @@ import click
 from app.cli.database import database_url
 from app.cli.exits import CommandError
 from app.cli.prepare import app_password, login, quiet_alembic, require_utf8
+from app.embedded import EmbeddedPostgres
 from app.mounted import mounted_secret
 from app.opening import Login
 from app.settings import Secrets, Settings, load_secrets, master_key_at_hand
@@ -20,8 +23,8 @@ from db.schema import APP_ROLE, REVISION
 _HELP: Final = """Bring a database to the newest schema: roles, tables, triggers, policies.
 
 Needs TRAILS_DATABASE_URL of a role that may create roles and owns the database, or of a superuser (unset: the
-embedded server, while trails run keeps it running). Any number of processes may migrate at once: one does it,
-the others wait and find it done.
+embedded server, which is started for it where it does not run). Any number of processes may migrate at once:
+one does it, the others wait and find it done.
 
 When the service's role trails_app is made here, it gets a password derived from the master key, with which
 trails run logs in; one that is there already keeps its own. For trails serve with a password of your own:
@@ -56,19 +59,40 @@ _KEPT: Final = f"The role {APP_ROLE} was there before; its password is unchanged
 def command(*, roles: bool, enable_triggers: bool, password_file: Path | None) -> None:  # noqa: D103  click shows _HELP
     settings = Settings.from_env(os.environ)
     password = None if password_file is None else _password_in(password_file)
+    with _database(settings) as url:
+        found = login(url, settings)
+        found.require_direct()
+        if not found.privileged:
+            raise CommandError(
+                "the role of TRAILS_DATABASE_URL may not migrate: it needs CREATEROLE and must own the "
+                f"database, or be a superuser; the service itself then runs as {APP_ROLE}"
+            )
+        require_utf8(found)
+        quiet_alembic()
+        if roles:
+            _make_roles(url, found, password or _derived(settings))
+            return
+        _migrate(url, settings, found, password)
+        if enable_triggers:
+            for trigger in migrate.enable_triggers(url):
+                click.echo(f"Fires always again: {trigger}")
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[str]:
+    """The administrator's URL. An embedded server that does not run is started, and stopped again.
+
+    ``trails run`` starts none whose triggers are off, and this is what switches them on.
+    """
     url = database_url(settings)
-    found = login(url, settings)
-    found.require_direct()
-    if not found.privileged:
-        raise CommandError(
-            "the role of TRAILS_DATABASE_URL may not migrate: it needs CREATEROLE and must own the database, "
-            f"or be a superuser; the service itself then runs as {APP_ROLE}"
-        )
-    require_utf8(found)
-    quiet_alembic()
-    if roles:
-        _make_roles(url, found, password or _derived(settings))
+    if settings.database_url is not None:
+        yield url
         return
+    with EmbeddedPostgres(settings.data_dir) as embedded:
+        yield embedded.url
+
+
+def _migrate(url: str, settings: Settings, found: Login, password: str | None) -> None:
     if password is not None:
         migrate.bootstrap(url, app_password=password, reset_password=True)
     elif found.prepared:
@@ -79,9 +103,6 @@ def command(*, roles: bool, enable_triggers: bool, password_file: Path | None) -
     click.echo(f"The database is at revision {REVISION}.")
     if found.served and not found.prepared and password is None:
         click.echo(_KEPT)
-    if enable_triggers:
-        for trigger in migrate.enable_triggers(url):
-            click.echo(f"Fires always again: {trigger}")
 
 
 def _password_in(file: Path) -> str:
