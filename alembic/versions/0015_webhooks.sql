@@ -24,7 +24,7 @@ CREATE TABLE trails.webhook_progress (
     cursor        text        NOT NULL,
     told_at       timestamptz NOT NULL,
     delivered     bigint      NOT NULL,
-    failures      integer     NOT NULL,
+    failures      bigint      NOT NULL,
     failing_since timestamptz,
     problem       text,
     next_at       timestamptz NOT NULL,

@@ -255,6 +255,8 @@ async def test_p37_select_and_insert_are_all_that_the_service_holds_of_evidence(
         "tenant_suspensions",
         "tenants",
         "waiting_actions",
+        "webhook_progress",
+        "webhooks",
     }
 
 

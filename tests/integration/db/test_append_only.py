@@ -11,8 +11,11 @@ from db.schema import metadata
 from tests.support.postgres import Database
 from tests.support.rows import count
 
-TABLES = sorted(table.name for table in metadata.tables.values())
-"""Every table of ours that the schema knows."""
+CHANGING = {"waiting_actions", "webhook_progress"}
+"""No evidence: what waits for a person, and how far webhooks are. These rows end or move on."""
+
+TABLES = sorted({table.name for table in metadata.tables.values()} - CHANGING)
+"""Every other table of ours that the schema knows."""
 
 CHANGES = (
     "TRUNCATE trails.{table}",

@@ -31,7 +31,8 @@ VIEWS = (
 READABLE = ("agent_audit_trails", "agents", "sendings", "sql_logins")
 HIDDEN = (
     "api_keys", "api_key_revocations", "api_key_uses", "spans", "tenant_suspensions", "tenants",
-    "waiting_actions", "console_visits", "console_visit_ends", "alembic_version",
+    "waiting_actions", "console_visits", "console_visit_ends", "webhooks", "webhook_progress",
+    "alembic_version",
 )  # fmt: skip
 
 RIGHTS = "SELECT relname, relacl::text FROM pg_class WHERE relnamespace = 'trails'::regnamespace ORDER BY 1"
