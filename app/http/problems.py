@@ -12,7 +12,7 @@ import re
 from http import HTTPStatus
 
 import msgspec
-from litestar.exceptions import HTTPException, NotFoundException
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from litestar.response import Response
 
 from app import errors
@@ -119,12 +119,17 @@ def problem_of(error: Exception, request_id: str) -> Problem:
 
 def respond(request: Call, error: Exception) -> Response[bytes]:
     """Litestar's handler for every exception of a route, and for paths that are none."""
-    if isinstance(error, NotFoundException):
+    if isinstance(error, NotFoundException) or _is_astray(request, error):
         error = errors.NotFoundError(no_such_path(request.method, request.scope["path"]))
     problem = problem_of(error, exchange_in(request.scope).request_id)
     return Response(
         problem.body, status_code=problem.status, media_type=MEDIA_TYPE, headers=dict(problem.headers)
     )
+
+
+def _is_astray(request: Call, error: Exception) -> bool:
+    """Whether spans were posted to where the console's first page is read."""
+    return isinstance(error, MethodNotAllowedException) and request.scope["path"] == "/"
 
 
 def no_such_path(method: str, path: str) -> str:

@@ -76,7 +76,7 @@ class Place(msgspec.Struct, frozen=True):
         """
         match = _PLACE.fullmatch(text)
         if match is None:
-            raise BadRequestError("after: must be what a page of the queue says in next")
+            raise BadRequestError("after: must be the next of an earlier answer")
         return cls(from_microseconds(int(match[1])), UUID(match[2]), match[3])
 
 

@@ -462,7 +462,7 @@ def test_h17_a_cache_in_front_keeps_no_page_of_the_console(
 
 def _cookies(answer: httpx2.Response) -> dict[str, str]:
     """Those of an answer, also the ones that want TLS, which is not there behind the cache."""
-    [(name, value)] = re.findall(r"^(\w+)=([^;]+);", answer.headers["set-cookie"])
+    [(name, value)] = re.findall(r"^([\w-]+)=([^;]+);", answer.headers["set-cookie"])
     return {name: value}
 
 

@@ -302,7 +302,7 @@ def test_the_administration_tells_each_act_in_words(visit: Visit, operator: Clie
         assert said in html, said
     only = visit.get("/administration?act=key_revoked").text
     assert len(seqs(only)) == 1
-    assert len(seqs(visit.get("/administration?actor=Ada").text)) == 1
+    assert len(seqs(visit.get("/administration?actor=Ada").text)) == 2, "signed in, and looked"
     assert visit.get("/agents/_administration").headers["location"] == "/administration"
     assert visit.get("/agents/_administration/log").headers["location"] == "/administration"
     assert visit.get("/agents/_administration/log/0").status == 200

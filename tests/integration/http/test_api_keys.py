@@ -34,6 +34,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "tenants": {"slug": "third", "name": "Third", "operator": "Eve"},
     "suspend": {"reason": "r"},
     "resume": {"reason": "r"},
+    "webhooks": examples.NEW_WEBHOOK,
+    "enable": examples.WEBHOOK_REASON,
+    "test": {},
 }
 OTLP_BODY: dict[str, Any] = {"resourceSpans": []}
 

@@ -94,7 +94,10 @@ def read_reply(stream: BinaryIO, sent: int = 0) -> WireReply | None:
     while (line := stream.readline().strip()) != b"":
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.lower()] = value.strip()
-    body = stream.read(int(headers.get("content-length", 0)))
+    if headers.get("transfer-encoding") == "chunked":
+        body = _chunks(stream)
+    else:
+        body = stream.read(int(headers.get("content-length", 0)))
     return WireReply(int(first.split()[1]), headers, body, headers.get("connection") == "close", sent)
 
 
@@ -172,3 +175,13 @@ def _closes(connection: socket.socket, headers: dict[str, str]) -> bool:
         while connection.recv(65_536):
             pass
     return True
+
+
+def _chunks(stream: BinaryIO) -> bytes:
+    """A body whose length nobody told; one that ends without its last chunk is an error here."""
+    body = b""
+    while size := int(stream.readline(), 16):
+        body += stream.read(size)
+        stream.readline()
+    stream.readline()
+    return body

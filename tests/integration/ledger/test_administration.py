@@ -390,8 +390,8 @@ async def test_t08_a_suspended_tenant_is_read_and_not_written(
 async def test_nothing_but_the_service_writes_to_the_administration_chain(ledger: Ledger) -> None:
     await issue(ledger)
     for permission in Permission:
-        if permission.value.startswith(("read", "list")):
-            continue
+        if permission.value.startswith(("read", "list")) or permission is Permission.EXPORT:
+            continue  # what changes nothing
         with pytest.raises(ForbiddenError):
             grant(OPERATOR, permission, ADMINISTRATION)
     listed = await ledger.agents(may(Permission.LIST_AGENTS))
