@@ -51,11 +51,11 @@ _REAL = "trails.agent_audit_trails"
 _COPY = "parts.copy"
 
 STEPS = (
-    ("bare columns, primary key", ()),
-    ("the mirror trace_data", ("mirror",)),
-    ("the CHECK of the hash", ("mirror", "hash")),
-    ("all CHECKs", ("mirror", "checks")),
-    ("all indexes", ("mirror", "checks", "indexes")),
+    ("bare columns", ()),
+    ("+ the mirror", ("mirror",)),
+    ("+ CHECK of the hash", ("mirror", "hash")),
+    ("+ all CHECKs", ("mirror", "checks")),
+    ("+ all indexes", ("mirror", "checks", "indexes")),
 )
 """What a copy of the table has; the last step is the table itself, with triggers and row security."""
 
