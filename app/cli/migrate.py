@@ -82,13 +82,15 @@ def command(*, roles: bool, enable_triggers: bool, password_file: Path | None) -
 def _database(settings: Settings) -> Iterator[str]:
     """The administrator's URL. An embedded server that does not run is started, and stopped again.
 
-    ``trails run`` starts none whose triggers are off, and this is what switches them on.
+    ``trails run`` serves none whose triggers are off, and this is what switches them on. It is ``trails run``
+    alone that makes one.
     """
     url = database_url(settings)
-    if settings.database_url is not None:
+    embedded = EmbeddedPostgres(settings.data_dir)
+    if settings.database_url is not None or not (embedded.cluster / "PG_VERSION").exists():
         yield url
         return
-    with EmbeddedPostgres(settings.data_dir) as embedded:
+    with embedded:
         yield embedded.url
 
 
