@@ -2,7 +2,8 @@
 
 The figures of the others are constants: they were measured once on a machine of two cores with PostgreSQL,
 20 spans a trace, with as many traces a request as here, as they install themselves; MLflow then runs several
-server processes. So ours is measured with one process and with two, as ``trails serve --workers 2``. The
+server processes. So ours is measured with one process and with two, as ``trails serve --workers 2``: with
+one the spans of one service (which has one chain), with two those of as many services as connections. The
 plain server, one process, is measured beside: it decodes the same requests and stores one JSON row a span.
 """
 
@@ -39,7 +40,8 @@ def rows(database: Database, form: Form) -> Iterator[Row]:
         with service(database) as second:
             for traces, theirs in MLFLOW.items():
                 side, _ = _measured(database, [ours, second], floor, traces, form)
-                yield _against_mlflow(f"OTLP by {traces}, 2 processes", side, theirs)
+                name = f"OTLP by {traces}, {CONNECTIONS} services, 2 processes"
+                yield _against_mlflow(name, side, theirs)
 
 
 def _rows(ours: Side, floor: Side, traces: int) -> Iterator[Row]:
@@ -59,7 +61,7 @@ def _against_mlflow(name: str, ours: Side, theirs: int) -> Row:
 def _measured(
     database: Database, ours: Sequence[int], floor: int, traces: int, form: Form
 ) -> tuple[Side, Side]:
-    work = _Work(traces, form)
+    work = _Work(traces, form, services=1 if len(ours) == 1 else CONNECTIONS)
 
     def measure(*ports: int) -> Timed:
         return load.drive(ports, work.requests, work.units)
@@ -80,8 +82,9 @@ def _measured(
 class _Work:
     """The requests of one round, a list a connection: the same for both sides, new spans for each round."""
 
-    def __init__(self, traces: int, form: Form) -> None:
+    def __init__(self, traces: int, form: Form, services: int) -> None:
         self._rng = random.Random(traces)  # noqa: S311  the same spans in every run
+        self._services = services
         self._traces = traces
         self._each = max(1, form.pick(*SPANS_A_ROUND) // spans.SPANS // traces // CONNECTIONS)
         self.units = self._each * CONNECTIONS * traces * spans.SPANS
@@ -90,9 +93,12 @@ class _Work:
     def renew(self) -> None:
         """Makes the next round's."""
         self.requests = [
-            [_request(spans.export(self._rng, self._traces)) for _ in range(self._each)]
-            for _ in range(CONNECTIONS)
+            [_request(self._export(connection % self._services)) for _ in range(self._each)]
+            for connection in range(CONNECTIONS)
         ]
+
+    def _export(self, service: int) -> bytes:
+        return spans.export(self._rng, self._traces, f"bench-{service}")
 
 
 def _request(body: bytes) -> bytes:

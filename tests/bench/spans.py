@@ -18,11 +18,11 @@ _TEXT_BYTES = 100
 Attributes = dict[str, str | int]
 
 
-def export(rng: random.Random, traces: int) -> bytes:
-    """One request of so many traces, all by the service ``bench``."""
+def export(rng: random.Random, traces: int, service: str = "bench") -> bytes:
+    """One request of so many traces, all by one service."""
     request = ExportTraceServiceRequest()
     of_resource = request.resource_spans.add()
-    of_resource.resource.attributes.extend(_pairs({"service.name": "bench"}))
+    of_resource.resource.attributes.extend(_pairs({"service.name": service}))
     of_scope = of_resource.scope_spans.add()
     of_scope.scope.name = "bench"
     for _ in range(traces):
