@@ -83,7 +83,8 @@ class _Work:
     """The requests of one round, a list a connection: the same for both sides, new spans for each round."""
 
     def __init__(self, traces: int, form: Form, services: int) -> None:
-        self._rng = random.Random(traces)  # noqa: S311  the same spans in every run
+        # The same spans in every run, and no span twice in one: a known span would not be stored again.
+        self._rng = random.Random(f"{traces} {services}")  # noqa: S311
         self._services = services
         self._traces = traces
         self._each = max(1, form.pick(*SPANS_A_ROUND) // spans.SPANS // traces // CONNECTIONS)

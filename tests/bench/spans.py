@@ -18,20 +18,20 @@ _TEXT_BYTES = 100
 Attributes = dict[str, str | int]
 
 
-def export(rng: random.Random, traces: int, service: str = "bench") -> bytes:
-    """One request of so many traces, all by one service."""
+def export(rng: random.Random, traces: int, service: str) -> bytes:
+    """One request of so many traces, all by one service, which is one agent."""
     request = ExportTraceServiceRequest()
     of_resource = request.resource_spans.add()
     of_resource.resource.attributes.extend(_pairs({"service.name": service}))
     of_scope = of_resource.scope_spans.add()
     of_scope.scope.name = "bench"
     for _ in range(traces):
-        _add_trace(rng, of_scope)
+        _add_trace(rng, of_scope, service)
     message: bytes = request.SerializeToString()
     return message
 
 
-def _add_trace(rng: random.Random, of_scope: Any) -> None:
+def _add_trace(rng: random.Random, of_scope: Any, service: str) -> None:
     trace_id, root = rng.randbytes(16), rng.randbytes(8)
     for number in range(SPANS):
         span = of_scope.spans.add(
@@ -43,7 +43,7 @@ def _add_trace(rng: random.Random, of_scope: Any) -> None:
         )
         span.status.code = 1
         if not number:
-            span.name, attributes = "invoke_agent bench", _agent()
+            span.name, attributes = f"invoke_agent {service}", _agent(service)
         elif number % 2:
             span.name, attributes = "chat gpt-4o", _model(rng)
         else:
@@ -54,10 +54,10 @@ def _add_trace(rng: random.Random, of_scope: Any) -> None:
         span.attributes.extend(_pairs(attributes))
 
 
-def _agent() -> Attributes:
+def _agent(service: str) -> Attributes:
     return {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.agent.name": "bench",
+        "gen_ai.agent.name": service,
         "openinference.span.kind": "AGENT",
     }
 
