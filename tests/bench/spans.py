@@ -18,7 +18,7 @@ _TEXT_BYTES = 100
 Attributes = dict[str, str | int]
 
 
-def export(rng: random.Random, traces: int, service: str) -> bytes:
+def export(rng: random.Random, traces: int, service: str = "bench") -> bytes:
     """One request of so many traces, all by one service, which is one agent."""
     request = ExportTraceServiceRequest()
     of_resource = request.resource_spans.add()
