@@ -211,6 +211,58 @@ async def test_a_key_outside_the_registry_is_refused(admin: asyncpg.Connection, 
     assert await refused(admin, maker.row(key_id="0123456789abcdef")) == "trail_signing_key"
 
 
+LIES_AMONG_OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "predecessor": ("trail_link", {"prev_hash": OTHER_HASH}),
+    "agent": ("trail_registry", {"agent_id": "agent-2"}),
+    "key": ("trail_signing_key", {"key_id": "0123456789abcdef"}),
+}
+
+
+@pytest.mark.parametrize("lie", LIES_AMONG_OTHERS)
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_lie_among_honest_rows_of_its_chain_is_refused(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker, lie: str, place: int
+) -> None:
+    await started_chain(pool, maker.tenant_id, "agent-2")
+    constraint, changes = LIES_AMONG_OTHERS[lie]
+    rows = maker.rows(3)
+    rows[place] = msgspec.structs.replace(rows[place], **changes)
+    if "prev_hash" in changes:
+        rows[place] = resealed(rows[place], **changes)
+    assert await refused_together(admin, rows) == constraint
+    assert await refused_together(admin, rows[::-1]) == constraint
+
+
+async def test_a_gap_within_one_statement_is_refused(admin: asyncpg.Connection, maker: Maker) -> None:
+    first, _, last = maker.rows(3)
+    assert await refused_together(admin, [first, last]) == "trail_link"
+    bridged = msgspec.structs.replace(last, prev_hash=first.hash)
+    assert await refused_together(admin, [first, resealed(bridged, prev_hash=first.hash)]) == "trail_link"
+
+
+async def test_the_row_before_it_in_the_statement_is_no_predecessor_from_another_chain(
+    pool: Pool, admin: asyncpg.Connection, maker: Maker
+) -> None:
+    other = await started_chain(pool, maker.tenant_id, "agent-2")
+    mine = maker.row()
+    other.head = maker.head
+    assert await refused_together(admin, [mine, other.row()]) == "trail_link"
+
+
+async def test_a_search_path_does_not_choose_what_is_compared(
+    admin: asyncpg.Connection, maker: Maker
+) -> None:
+    await admin.execute(
+        """
+        CREATE SCHEMA evil;
+        CREATE FUNCTION evil.never(bytea, bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT false';
+        CREATE OPERATOR evil.<> (LEFTARG = bytea, RIGHTARG = bytea, FUNCTION = evil.never);
+        SET search_path = evil, pg_catalog;
+        """
+    )
+    assert await refused(admin, maker.row(actor="bat")) == "trail_mirror"  # as long as the true one
+
+
 async def test_p26_an_action_id_that_no_index_could_hold_is_refused_by_name(
     admin: asyncpg.Connection, maker: Maker
 ) -> None:
@@ -228,8 +280,15 @@ async def test_triggers_hold_under_replication_role(admin: asyncpg.Connection, m
 
 async def refused(admin: asyncpg.Connection, row: TrailRow, chains: Sequence[ChainRow] = ()) -> str:
     """The name of the constraint that refuses ``row``; nothing is left of the attempt."""
+    return await refused_together(admin, [row], chains)
+
+
+async def refused_together(
+    admin: asyncpg.Connection, rows: Sequence[TrailRow], chains: Sequence[ChainRow] = ()
+) -> str:
+    """The same of rows that come with one statement."""
     before = await count(admin)
-    columns = db.ledger._columns([row], TrailRow)
+    columns = db.ledger._columns(rows, TrailRow)
     statement = db.ledger._TRAIL["append"]
     if chains:
         statement = db.ledger._TRAIL["append_with_index"]
