@@ -8,10 +8,12 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from app.client.settings import AGENT_VARIABLE, DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE
+from app.guard.policy import Policy, ToolRule
 from app.ledger.webhooks.signing import headers_of, secret_text
 from app.settings import SETTINGS
 from db.cookbook import recipes
@@ -98,6 +100,16 @@ def test_variables_of_the_client_are_those_it_reads() -> None:
     rows = re.findall(r"^\| `(LINEAGE_TRAILS_\w+)` \| (.*?) ?\|", EVERYTHING, re.MULTILINE)
     assert [name for name, _ in rows] == [URL_VARIABLE, TOKEN_VARIABLE, AGENT_VARIABLE]
     assert rows[0][1].strip("`") == DEFAULT_URL
+
+
+@pytest.mark.parametrize(("heading", "shape"), [("policy", Policy), ("rule", ToolRule)])
+def test_members_of_a_policy_are_those_it_has(heading: str, shape: type[msgspec.Struct]) -> None:
+    [table] = re.findall(
+        rf"^\| member of (?:the|a) {heading} \|.*?\n\n", EVERYTHING, re.MULTILINE | re.DOTALL
+    )
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.MULTILINE))
+    words = {msgspec.NODEFAULT: "to be given", None: "none", False: "false", 1: "1"}
+    assert rows == {field.name: words[field.default] for field in msgspec.structs.fields(shape)}
 
 
 def test_the_cookbook_is_as_large_as_told() -> None:
