@@ -19,7 +19,7 @@ import msgspec
 
 from app.audit.rows import moment
 from app.chain.verdict import Verdict
-from app.ledger.tenancy.administration_state import AdministrationState, Suspension, ToldAgent, ToldKey
+from app.fold.administration import AdministrationState, Suspension, ToldAgent, ToldKey
 from app.ledger.tenancy.origins import begun_too_late
 from db.pool import Connection
 from db.sql import statements

@@ -17,12 +17,12 @@ from app.chain.strict import JsonObject
 from app.chain.trust import trusted_key
 from app.chain.verify import ChainAudit, missing_record
 from app.errors import ChainError, FormatError, MirrorError, SignatureError
+from app.fold.administration import AdministrationState
+from app.fold.compare import CHANGES_NOTHING, SnapshotCheck
 from app.guard.kinds import ACTION_REQUESTED, OUTCOME, POLICY
 from app.guard.words import OutcomeStatus
 from app.ledger.chain import ChainId
-from app.ledger.fold import CHANGES_NOTHING, SnapshotCheck
 from app.ledger.idempotency import MEMBER
-from app.ledger.tenancy.administration_state import AdministrationState
 from app.ledger.watch.inspect import ChainInspector
 from app.moment import from_microseconds
 from app.principal import ADMINISTRATION

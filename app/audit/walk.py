@@ -32,7 +32,7 @@ from app.chain.report import Report
 from app.chain.verdict import Verdict
 from app.chain.verify import ChainAudit, missing_record
 from app.errors import OrderError, TrailsError
-from app.ledger.tenancy.administration_state import AdministrationState
+from app.fold.administration import AdministrationState
 from app.principal import ADMINISTRATION
 from db.ledger import ChainRow
 from db.pool import Connection

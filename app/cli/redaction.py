@@ -14,8 +14,9 @@ from app.cli.listing import json_option, print_rows, tenant_option
 from app.cli.local import local_ledger, root_grant, settings_here
 from app.errors import TrailsError
 from app.principal import Permission
-from app.redaction import Findings, Redactor, RuleList
-from app.redaction.patterns import BUILT_IN
+from app.redaction import RuleList
+from app.redaction.names import MEANINGS
+from app.redaction.redactor import Findings, Redactor
 
 _HELP: Final = """Choose what is taken out of records before they are hashed and signed.
 
@@ -32,7 +33,7 @@ Examples:
   echo '{"password": "x", "note": "Bearer abc1"}' | trails redaction try -
 """
 
-_NAMES = click.Choice(list(BUILT_IN))
+_NAMES = click.Choice(list(MEANINGS))
 
 
 @click.group("redaction", help=_HELP, short_help="Choose what is taken out of records.")
@@ -119,11 +120,11 @@ def _print(rules: RuleList, *, as_json: bool) -> None:
         return
     rows = [
         {
-            "rule": pattern.name,
-            "in use": "yes" if pattern.name in rules.patterns else "no",
-            "takes out": pattern.meaning,
+            "rule": name,
+            "in use": "yes" if name in rules.patterns else "no",
+            "takes out": meaning,
         }
-        for pattern in BUILT_IN.values()
+        for name, meaning in MEANINGS.items()
     ]
     rows += [{"rule": path, "in use": "yes", "takes out": "what stands there"} for path in rules.paths]
     click.echo(f"version {rules.version}")

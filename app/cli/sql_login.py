@@ -26,8 +26,8 @@ from app.cli.listing import expiry, json_option, print_rows, tenant_option, unti
 from app.cli.local import ACTOR, local_ledger, settings_here
 from app.cli.prepare import login as look
 from app.errors import TrailsError
+from app.fold.administration import AdministrationState
 from app.ledger.tenancy.administration import written
-from app.ledger.tenancy.administration_state import AdministrationState
 from app.settings import Settings
 from db import sql_logins
 from db.migrate import parse_url, with_login

@@ -16,7 +16,7 @@ from uuid import UUID
 import db.ledger
 from app.chain.verify import Verifier
 from app.errors import KeyMaterialError, NotFoundError, QuarantinedError, UnavailableError
-from app.ledger.fold import ChainId, Fold
+from app.fold.fold import ChainId, Fold
 from app.ledger.pace import Pace
 
 if TYPE_CHECKING:

@@ -92,7 +92,8 @@ if TYPE_CHECKING:
     from app.ledger.spans.on_record import Call, Held
     from app.ledger.webhooks.target import Networks
     from app.principal import Grant, Principal
-    from app.redaction import Redactor, RuleList
+    from app.redaction import RuleList
+    from app.redaction.redactor import Redactor
     from app.trace.otlp.nesting import End
     from app.trace.span_key import SpanKey
     from app.trace.tree import TreeNode

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from app.ledger.keys.signers import SourceSigner
     from app.ledger.redacting import Redacting
     from app.ledger.tenancy.standings import Standings
-    from app.redaction import Redactor
+    from app.redaction.redactor import Redactor
     from db.pool import Pool
 
 __all__ = ["Entry", "Poster", "Receipt", "SpanKey", "SpansOnRecordError"]

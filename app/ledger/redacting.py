@@ -19,7 +19,8 @@ from app.guard.fields import MAX_TOOL_CHARS
 from app.guard.kinds import TRACE
 from app.ledger.idempotency import Stamp
 from app.ledger.rebuild import QUICK_CHARS
-from app.redaction import Findings, Redactor, RuleList
+from app.redaction import RuleList
+from app.redaction.redactor import Findings, Redactor
 from app.trace.otlp.fragments import SPAN_CONFLICT
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import db.ledger
 from app.chain.verify import verify_detached
 from app.errors import ChainError
-from app.ledger.fold import Fold
+from app.fold.fold import Fold
 from app.ledger.mirror import check_mirror
 from app.ledger.read import signed_of
 

@@ -68,14 +68,12 @@ class Pattern(msgspec.Struct, frozen=True):
     """One built-in kind of secret.
 
     Attributes:
-        name: as it stands in a tenant's list.
-        meaning: what it finds, for people.
+        name: as it stands in a tenant's list; ``app.redaction.names`` says what it means.
         hint: an RE2 expression; a text in which it is not found holds none.
         find: the places of all secrets of this kind, in order.
     """
 
     name: str
-    meaning: str
     hint: str
     find: Find
 
@@ -301,8 +299,6 @@ def _bearer_tokens(text: bytes, most: int) -> Iterator[Span]:
 
 SECRET_MEMBERS: Final = Pattern(
     "secret_members",
-    "values of members called password, secret, api_key, authorization, cookie, private_key and the like, "
-    "also where they are spelled out in text",
     rf"(?:{_ENDINGS}|{_WHOLE}|cookies)(?:\\*[\"']|{_SPACE}{{0,16}}(?:[:=]|%3D)|>|{_SPACE}(?:is|was))"
     rf"|x-[a-z-]{{0,32}}(?:api-key|token){_SPACE}{{0,4}}:|(?:private-token|api-?key){_SPACE}{{0,4}}:"
     rf"|--(?:[a-z-]{{0,32}}-)?(?:{_ENDINGS}|token|pwd){_SPACE}|curl"
@@ -313,15 +309,12 @@ SECRET_MEMBERS: Final = Pattern(
 
 BEARER_TOKENS: Final = Pattern(
     "bearer_tokens",
-    "tokens behind the words Bearer and Basic, JSON web tokens, and the keys of this service",
     rf"(?:bearer|basic)(?:{_SPACE}|[:=])|eyJ[A-Za-z0-9_-]{{8}}|trk_[0-9a-f]{{32}}|agt_[0-9a-f]{{32}}",
     _bearer_tokens,
 )
 
 CLOUD_KEYS: Final = Pattern(
     "cloud_keys",
-    "keys of AWS, Google, Azure, GitHub, GitLab, Slack, Stripe, OpenAI, Anthropic, Hugging Face, npm, PyPI, "
-    "SendGrid and others by their prefixes, and signatures of signed URLs",
     r"(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20}|AccountKey=|SharedAccessSignature="
     r"|gh[pousr]_[A-Za-z0-9]{20}|github_pat_|glpat-|(?:xox[abeoprs]|xapp)-|[sr]k_(?:live|test)_|whsec_"
     r"|(?:dckr_pat|gsk|dop_v1|shpat|lin_api|r8)_[A-Za-z0-9_-]{24}|(?:xai|tvly|pplx)-[A-Za-z0-9_-]{24}"
@@ -332,7 +325,6 @@ CLOUD_KEYS: Final = Pattern(
 
 PRIVATE_KEYS: Final = Pattern(
     "private_keys",
-    "private keys in PEM form, whole or cut off",
     "PRIVATE KEY",
     _all_of(
         r"(?s)(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{1,60}-----|$))"
@@ -341,14 +333,12 @@ PRIVATE_KEYS: Final = Pattern(
 
 URL_PASSWORDS: Final = Pattern(
     "url_passwords",
-    "passwords in URLs such as postgresql://user:password@host",
     r"://[^\s/:@\"'<>]{0,256}:[^\s/\"'<>]+@",
     _all_of(r"://[^\s/:@\"'<>]{0,256}:([^\s/\"'<>]+)@"),
 )
 
 CARD_NUMBERS: Final = Pattern(
     "card_numbers",
-    "card numbers: 13 to 19 digits, also with spaces or hyphens, with a card's check digit",
     r"[0-9](?:[ -]?[0-9]){12}",
     _all_of(r"(?:^|[^\w.])([0-9](?:[ -]?[0-9]){12,18})\b", is_one=_has_check_digit),
 )
@@ -357,7 +347,7 @@ BUILT_IN: Final = {
     pattern.name: pattern
     for pattern in (SECRET_MEMBERS, BEARER_TOKENS, CLOUD_KEYS, PRIVATE_KEYS, URL_PASSWORDS, CARD_NUMBERS)
 }
-"""All of them by name, in the order in which a text is scrubbed."""
+"""All of ``app.redaction.names`` in the same order."""
 
 
 def gate(patterns: list[Pattern]) -> Callable[[bytes], object] | None:

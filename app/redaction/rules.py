@@ -9,8 +9,8 @@ import msgspec
 from app.chain.strict import JsonObject, JsonValue
 from app.errors import InvalidMemberError
 from app.guard.fields import FieldError, integer
+from app.redaction.names import MEANINGS
 from app.redaction.paths import compile_paths
-from app.redaction.patterns import BUILT_IN
 
 MAX_PATHS: Final = 100
 
@@ -40,16 +40,16 @@ class RuleList(msgspec.Struct, frozen=True):
         unknown = next((name for name in value if name not in {"patterns", "paths"}), None)
         if unknown is not None:
             raise InvalidMemberError(unknown[:64], "is no member here; there are patterns and paths")
-        patterns, paths = _texts(value, "patterns", len(BUILT_IN)), _texts(value, "paths", MAX_PATHS)
+        patterns, paths = _texts(value, "patterns", len(MEANINGS)), _texts(value, "paths", MAX_PATHS)
         for name in patterns:
-            if name not in BUILT_IN:
-                raise InvalidMemberError("patterns", f"there are {', '.join(BUILT_IN)}")
+            if name not in MEANINGS:
+                raise InvalidMemberError("patterns", f"there are {', '.join(MEANINGS)}")
         for index, path in enumerate(paths):
             try:
                 compile_paths((path,))
             except ValueError as error:
                 raise InvalidMemberError(f"paths[{index}]", str(error)) from error
-        return cls(version, tuple(name for name in BUILT_IN if name in patterns), tuple(dict.fromkeys(paths)))
+        return cls(version, tuple(name for name in MEANINGS if name in patterns), tuple(dict.fromkeys(paths)))
 
     @classmethod
     def recorded(cls, value: JsonObject) -> RuleList:
@@ -60,7 +60,7 @@ class RuleList(msgspec.Struct, frozen=True):
         """
         version = integer(value, "version")
         try:
-            known = [name for name in _texts(value, "patterns", MAX_PATHS) if name in BUILT_IN]
+            known = [name for name in _texts(value, "patterns", MAX_PATHS) if name in MEANINGS]
             return cls.parse({"patterns": [*known], "paths": value.get("paths")}, version)
         except InvalidMemberError as error:
             raise FieldError("rules", str(error)) from error
@@ -72,7 +72,7 @@ class RuleList(msgspec.Struct, frozen=True):
     def described(self) -> JsonObject:
         """The same, and under ``available`` the built-in patterns with what they mean."""
         available: list[JsonValue] = [
-            {"name": pattern.name, "meaning": pattern.meaning} for pattern in BUILT_IN.values()
+            {"name": name, "meaning": meaning} for name, meaning in MEANINGS.items()
         ]
         return {**self.to_json(), "available": available}
 
@@ -84,5 +84,5 @@ def _texts(value: JsonObject, member: str, most: int) -> list[str]:
     return [item for item in items if isinstance(item, str)]
 
 
-DEFAULT_RULES: Final = RuleList(0, tuple(name for name in BUILT_IN if name != "card_numbers"))
+DEFAULT_RULES: Final = RuleList(0, tuple(name for name in MEANINGS if name != "card_numbers"))
 """What is redacted unless the tenant says otherwise: credentials. Card numbers look too much like ids."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-PURE = ("chain", "guard", "trace")
+PURE = ("chain", "guard", "trace", "fold")
 
 ALLOWED_MODULES = {
     "__future__",
@@ -67,6 +67,15 @@ MAY_IMPORT = {
     "app/chain": {"app.chain", "app.errors"},
     "app/trace": {"app.trace", "app.chain", "app.errors"},
     "app/guard": {"app.guard", "app.trace", "app.chain", "app.errors"},
+    "app/fold": {
+        "app.fold",
+        "app.guard",
+        "app.chain",
+        "app.errors",
+        "app.moment",
+        "app.principal",
+        "app.redaction.rules",
+    },
 }
 """What the pure packages may import of the project."""
 
@@ -81,6 +90,7 @@ MAY_NOT_IMPORT = {
         "app.client",
         "app.audit",
         "app.ledger",
+        "app.fold",
         "app.guard",
         "app.trace",
     },

@@ -28,7 +28,7 @@ from app.ledger.post import (
 from app.ledger.redacting import redacted_node
 from app.ledger.spans.both_ends import BothEnds
 from app.principal import ADMINISTRATION, PERMISSIONS, Grant, Permission, Principal, grant
-from app.redaction import Findings
+from app.redaction.redactor import Findings
 from app.trace.otlp.fragments import (
     AgentSpans,
     SpanFragment,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from app.chain.strict import JsonObject
     from app.ledger.ledger import Ledger
     from app.ledger.spans.on_record import Held
-    from app.redaction import Redactor
+    from app.redaction.redactor import Redactor
     from app.trace.span_key import SpanKey
 
 AGENTS_AT_ONCE: Final = 8

@@ -32,6 +32,7 @@ from app.errors import (
     StaleChainError,
     TrailsError,
 )
+from app.fold.administration import AGENTS, COVERS, AdministrationState, TenantStanding
 from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.chain import Chain, ChainId, Chains
@@ -42,7 +43,6 @@ from app.ledger.keys.signers import scheme_of
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.read import verified_row
 from app.ledger.rebuild import catch_up, each_record
-from app.ledger.tenancy.administration_state import AGENTS, COVERS, AdministrationState, TenantStanding
 from app.ledger.tenancy.filing import Begun, Filer, NewChain, first_records, ready
 from app.moment import from_microseconds
 from app.principal import ADMINISTRATION, Grant, Role

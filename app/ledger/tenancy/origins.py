@@ -15,8 +15,8 @@ import msgspec
 
 import db.ledger
 from app.errors import NotFoundError, QuarantinedError, TenantQuarantinedError
+from app.fold.administration import AdministrationState
 from app.ledger.rebuild import each_record
-from app.ledger.tenancy.administration_state import AdministrationState
 from app.principal import ADMINISTRATION
 
 if TYPE_CHECKING:

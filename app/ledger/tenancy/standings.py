@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 import db.ledger
 from app.errors import NotFoundError, QuarantinedError, TenantQuarantinedError
+from app.fold.administration import NO_STANDING, TenantStanding
 from app.ledger.fresh import Fresh
 from app.ledger.keys.keystore import require_active
 from app.ledger.rebuild import catch_up
-from app.ledger.tenancy.administration_state import NO_STANDING, TenantStanding
 from app.principal import ADMINISTRATION
 
 if TYPE_CHECKING:

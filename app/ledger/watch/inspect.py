@@ -17,7 +17,7 @@ import db.ledger
 from app.chain.record import GENESIS
 from app.chain.verify import ChainAudit
 from app.errors import ChainError, MirrorError, OrderError, SignatureError, TenantQuarantinedError
-from app.ledger.fold import SnapshotCheck
+from app.fold.compare import SnapshotCheck
 from app.ledger.mirror import check_mirror
 from app.ledger.read import GONE, signed_of
 from app.ledger.rebuild import CHUNK_ROWS

@@ -22,10 +22,10 @@ from app.errors import (
     TenantQuarantinedError,
     UnauthorizedError,
 )
+from app.fold.administration import AdministrationState, TenantStanding, stand
 from app.guard.kinds import ADMIN
 from app.ledger import Ledger
 from app.ledger.tenancy.administration import IssuedKey, NewKey, NewTenant, told, told_row
-from app.ledger.tenancy.administration_state import AdministrationState, TenantStanding, stand
 from app.principal import ADMINISTRATION, Grant, Permission, Principal, Role, grant
 from db.pool import Pool, create_pool
 from db.schema import DEFAULT_TENANT_ID

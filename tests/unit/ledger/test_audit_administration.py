@@ -16,7 +16,7 @@ from app.audit.administration import (
     without_chain,
 )
 from app.chain.verdict import Verdict
-from app.ledger.tenancy.administration_state import (
+from app.fold.administration import (
     AdministrationState,
     Rotation,
     Suspension,

@@ -11,7 +11,7 @@ from app.chain.strict import MAX_MEMBERS, JsonObject
 from app.errors import InvalidJsonError
 from app.ledger.idempotency import Stamp, stamped
 from app.ledger.redacting import redacted_draft
-from app.redaction import Redactor
+from app.redaction.redactor import Redactor
 from app.redaction.rules import DEFAULT_RULES
 from tests.support.rows import KEY
 

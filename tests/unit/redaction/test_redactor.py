@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from app.chain.canonical import canonical
 from app.errors import InvalidMemberError
-from app.redaction import DEFAULT_RULES, Findings, Redactor, RuleList
+from app.redaction import DEFAULT_RULES, RuleList
+from app.redaction.names import MEANINGS
 from app.redaction.patterns import BUILT_IN, MARK
-from app.redaction.redactor import MAX_FOUND
+from app.redaction.redactor import MAX_FOUND, Findings, Redactor
 
 ALL = RuleList(1, tuple(BUILT_IN))
 
@@ -22,6 +23,10 @@ def redact(value: Any, rules: RuleList = DEFAULT_RULES) -> tuple[Any, list[tuple
     found = Findings()
     kept = Redactor(rules, bytes(32)).value(value, "/input", found)
     return kept, [(one.path, one.rule) for one in found.removed]
+
+
+def test_every_pattern_has_a_name_and_a_meaning() -> None:
+    assert list(BUILT_IN) == list(MEANINGS) == [pattern.name for pattern in BUILT_IN.values()]
 
 
 def nested(value: Any) -> str:

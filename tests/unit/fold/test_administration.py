@@ -8,9 +8,9 @@ from app.chain.link import seal, seal_all
 from app.chain.record import GENESIS, Draft, VerifiedRecord
 from app.chain.strict import JsonObject
 from app.errors import FormatError
+from app.fold import administration
+from app.fold.administration import NO_STANDING, AdministrationState, TenantStanding, stand
 from app.guard.kinds import ADMIN
-from app.ledger.tenancy import administration_state
-from app.ledger.tenancy.administration_state import NO_STANDING, AdministrationState, TenantStanding, stand
 from app.moment import from_microseconds
 from tests.support.guard_chain import KEY, SECOND, START
 
@@ -110,7 +110,7 @@ def test_what_changes_nothing_passes() -> None:
 
 
 def test_keys_that_expired_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(administration_state, "KEYS_KEPT", 3)
+    monkeypatch.setattr(administration, "KEYS_KEPT", 3)
     over = from_microseconds(START + 3 * SECOND).isoformat(timespec="microseconds")[:26] + "Z"
     keys = standing(issued(1, over), issued(2), issued(3, LATER), issued(4)).keys
     assert set(keys) == {f"{number:016x}" for number in (2, 3, 4)}

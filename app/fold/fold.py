@@ -12,20 +12,16 @@ from uuid import UUID
 import msgspec
 
 from app.chain.keys import PublicKey
-from app.chain.record import KEY_ROTATED, SNAPSHOT, Draft, Head
-from app.errors import ChainError, FoldError, FormatError, KeyMaterialError, UnknownKindError
+from app.chain.record import KEY_ROTATED, SNAPSHOT, Draft
+from app.errors import FoldError, FormatError, KeyMaterialError
+from app.fold.administration import NO_STANDING, TenantStanding, stand
 from app.guard.fields import FieldError, as_object, text
-from app.guard.kinds import EVENT, TRACE
 from app.guard.snapshot import state_from_json, state_to_json
 from app.guard.state import EMPTY, GuardState, evolve
-from app.ledger.tenancy.administration_state import NO_STANDING, TenantStanding, stand
 from app.principal import ADMINISTRATION
-from app.redaction import DEFAULT_RULES, RuleList
+from app.redaction.rules import DEFAULT_RULES, RuleList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from app.chain.position import Position
     from app.chain.record import VerifiedRecord
     from app.chain.strict import JsonObject, JsonValue
 
@@ -145,92 +141,6 @@ class Fold:
         if self.id.agent_id == ADMINISTRATION:
             standing = _standing_from_json(payload.get("standing"))
         return genesis_key, state_from_json(payload.get("state"), record.head), standing
-
-
-class SnapshotCheck:
-    """Compares the snapshots of one chain with the records before them; takes all of these, in order.
-
-    What the guard would refuse, and a kind that this version does not know, is told at the next snapshot, for
-    which nothing vouches then. A record that was left out, since it does not verify, ends the comparison.
-    """
-
-    __slots__ = ("_fold", "_lost")
-
-    def __init__(self, chain_id: ChainId) -> None:
-        self._fold = Fold(chain_id)
-        self._lost: ChainError | None = None
-
-    def push(self, record: VerifiedRecord, key: PublicKey) -> None:
-        """Takes the next record that was verified; ``key`` is in force after it.
-
-        Raises:
-            FoldError: it is a snapshot that says something else than the records before it; once a chain.
-            FormatError: it is a snapshot behind records that contradict each other; once a chain.
-            UnknownKindError: it is a snapshot behind a record that cannot be folded; once a chain.
-        """
-        if self._lost is None:
-            try:
-                self._fold.advance(record, key)
-            except ChainError as error:
-                self._lost = error
-        if record.kind == SNAPSHOT and isinstance(self._lost, _TELLING):
-            fault, self._lost = self._lost, _TOLD
-            raise fault
-
-    @classmethod
-    def resume(cls, chain_id: ChainId, fold: JsonObject | None, position: Position) -> SnapshotCheck:
-        """The check that goes on where ``said`` said ``fold``.
-
-        Raises:
-            FieldError: that is malformed.
-        """
-        check = cls(chain_id)
-        if fold is None:
-            seq = position.head.seq
-            check._lost = FoldError("what the records up to here come to could not be told", seq=seq)
-            return check
-        check._fold.state = state_from_json(fold, position.head)
-        check._fold.key = PublicKey.load(position.key)
-        check._fold.genesis_key = PublicKey.load(position.genesis_key)
-        return check
-
-    def said(self) -> JsonObject | None:
-        """What the records so far come to for the guard; None when the comparison has ended.
-
-        Raises:
-            ValueError: they end in the middle of an act.
-        """
-        return None if self._lost is not None else state_to_json(self._fold.state)
-
-    def after(self, records: Iterable[tuple[VerifiedRecord, PublicKey]], head: Head) -> SnapshotCheck:
-        """The check that stands at ``head``, when these are all records up to there that change something.
-
-        Raises:
-            FoldError, FormatError, UnknownKindError: as ``push`` does.
-        """
-        moved = SnapshotCheck(self._fold.id)
-        moved._lost = self._lost
-        for name in Fold.__slots__:
-            setattr(moved._fold, name, getattr(self._fold, name))
-        for record, key in records:
-            if record.seq:
-                moved._skip_to(Head(record.seq - 1, record.prev_hash, record.timestamp_us))
-            moved.push(record, key)
-        moved._skip_to(head)
-        return moved
-
-    def _skip_to(self, head: Head) -> None:
-        if self._lost is None:
-            self._fold.state = msgspec.structs.replace(self._fold.state, head=head)
-
-
-CHANGES_NOTHING: Final = frozenset({TRACE, EVENT})
-"""Kinds of records that a fold passes over but for its place; most records of most chains are of these."""
-
-_TELLING: Final = (FormatError, FoldError, UnknownKindError)
-"""Why records cannot be folded that verify: whoever has the key could write one to end the comparison."""
-
-_TOLD: Final = ChainError("it was told what is wrong")
 
 
 class _Standing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -23,7 +23,7 @@ from app.guard.fields import FieldError, as_object, flag, integer, optional_text
 from app.guard.kinds import ADMIN
 from app.moment import from_microseconds, to_microseconds
 from app.principal import Role
-from app.redaction import DEFAULT_RULES, RuleList
+from app.redaction.rules import DEFAULT_RULES, RuleList
 
 KEYS_KEPT: Final = 20_000
 """Keys in force that are kept before those that expired are dropped: twice what a tenant may have."""
