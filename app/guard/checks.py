@@ -48,7 +48,7 @@ def expired(policy: Policy, tool: str, asked_us: int, now_us: int) -> Refusal | 
     """Why an approval comes too late for what was asked at ``asked_us``; None when it does not.
 
     Both are times of records, none of which is before its predecessor, so that every process says the same
-    (case G06).
+    (case G06). An end that only the clock says (no record is of a later time) is none if that steps back.
     """
     until_us = policy.approved_until_us(tool, asked_us)
     if until_us is None or now_us <= until_us:

@@ -194,6 +194,29 @@ def test_g07_the_chains_own_time_counts_and_not_a_clock_that_is_behind() -> None
     assert c.approve("act-1") == Denied("act-1", EXPIRED)
 
 
+def test_g07_what_only_a_clock_said_has_not_ended_and_what_a_record_says_has() -> None:
+    """Expiry is final with the first record of a later time, of whatever kind, and before that is no fact.
+
+    As the guides say: nobody writes a record by looking, so where nothing was recorded meanwhile a clock that
+    steps back makes what it showed as expired wait again. No approval on record is later than its time.
+    """
+    c = short()
+    c.ask("email")
+    c.wait(61)
+    assert standing(c.state, c.action("act-1"), c.now_us)["expired"] is True
+    c.wait(-30)
+    assert "expired" not in standing(c.state, c.action("act-1"), c.now_us)
+    assert c.approve("act-1") == Allowed("act-1", 5, 95)
+    for kind in ("event", "trace", "snapshot"):
+        c = short()
+        c.ask("email")
+        c.wait(61)
+        c.append(Draft(kind=kind, payload={}, actor=AGENT))
+        c.wait(-30)
+        assert standing(c.state, c.action("act-1"), c.now_us)["expired"] is True
+        assert c.approve("act-1") == Denied("act-1", EXPIRED)
+
+
 def test_g06_a_record_that_allows_too_late_does_not_fold() -> None:
     c = short()
     c.ask("email")
