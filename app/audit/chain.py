@@ -18,7 +18,7 @@ from app.chain.trust import trusted_key
 from app.chain.verify import ChainAudit, missing_record
 from app.errors import ChainError, FormatError, MirrorError, SignatureError
 from app.fold.administration import AdministrationState
-from app.fold.compare import CHANGES_NOTHING, SnapshotCheck
+from app.fold.compare import Gathered, Gathering, SnapshotCheck
 from app.guard.kinds import ACTION_REQUESTED, OUTCOME, POLICY
 from app.guard.words import OutcomeStatus
 from app.ledger.chain import ChainId
@@ -39,14 +39,13 @@ class ProvenRows(msgspec.Struct, frozen=True):
     """Rows of one chain that were proven by themselves, texts and columns.
 
     ``act_end`` is the least seq at which all their acts can end, ``begun`` key (hex) and time of the genesis
-    record, if that is among them; ``folded`` are the records that snapshots sum up, each with the key in
-    force behind it.
+    record, if that is among them; ``gathered`` is what snapshots sum up of them.
     """
 
     stretch: Stretch
     act_end: int
     begun: tuple[str, datetime] | None
-    folded: tuple[tuple[VerifiedRecord, PublicKey], ...]
+    gathered: Gathered
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -136,7 +135,7 @@ class RegisteredChain(AuditedChain):
         self._rows = 0
         self._act_end = 0
         self._marked: Head | None = None
-        self._folded: list[tuple[VerifiedRecord, PublicKey]] | None = None
+        self._gathering: Gathering | None = None
         self.begun: tuple[str, datetime] | None = None
         """Key (hex) and time of the genesis record, when that stands."""
 
@@ -146,13 +145,10 @@ class RegisteredChain(AuditedChain):
         if keys is not None and not keys:
             self._audit.note(SignatureError("the tenant has no signing key that opens", seq=first.spot.seq))
 
-    def collect(self) -> None:
-        """Keeps the records that a snapshot sums up, for whoever goes on behind them."""
-        self._folded = []
-
     def suppose(self, after: Head, key: PublicKey, checkpoints: Mapping[int, str]) -> None:
         """Begins behind a record that is only supposed to stand: what follows is proven by itself."""
         self._take_over(ChainAudit.suppose(after, key, checkpoints))
+        self._gathering = Gathering(self._inspector.chain_id)
 
     def go_on(self, reached: Reached, checkpoints: Mapping[int, str]) -> None:
         """Begins behind what was verified before, whose word is taken for it."""
@@ -178,10 +174,11 @@ class RegisteredChain(AuditedChain):
 
     def proven(self, first_us: int) -> ProvenRows | None:
         """What was proven, ``first_us`` being the time of the first row; None when anything was wrong."""
-        stretch = self._audit.stretch(first_us)
-        if stretch is None:
+        stretch, gathering = self._audit.stretch(first_us), self._gathering
+        gathered = self._inspector.snapshots.gathered() if gathering is None else gathering.done()
+        if stretch is None or gathered is None:
             return None
-        return ProvenRows(stretch, self._act_end, self.begun, tuple(self._folded or ()))
+        return ProvenRows(stretch, self._act_end, self.begun, gathered)
 
     def adopt(self, proven: ProvenRows) -> bool:
         """Takes rows for verified that were proven elsewhere; False if they may not be the next ones."""
@@ -190,7 +187,7 @@ class RegisteredChain(AuditedChain):
         if not self._rows and not self._audit.report().fault_count:
             self._begin_with(proven.stretch.genesis_key)
         try:
-            snapshots = self._inspector.snapshots.after(proven.folded, proven.stretch.head)
+            snapshots = self._inspector.snapshots.after(proven.gathered, proven.stretch.head)
         except ChainError:
             return False  # whoever reads the rows says which it is
         if not self._audit.adopt(proven.stretch):
@@ -245,12 +242,12 @@ class RegisteredChain(AuditedChain):
         record = self._inspector.push(trail)
         if record is None:
             return
-        if self._folded is not None and record.kind not in CHANGES_NOTHING and self._audit.key is not None:
-            self._folded.append((record, self._audit.key))
         self._act_end = max(self._act_end, last_of_act(record))
         try:
             self._compare(row, trail, record)
             self._fold(record)
+            if self._gathering is not None and self._audit.key is not None:
+                self._gathering.push(record, self._audit.key)
         except ChainError as error:
             self._audit.doubt(error)
 

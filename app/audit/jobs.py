@@ -59,7 +59,7 @@ class Segment(msgspec.Struct, frozen=True):
     """Rows of one registered chain, one behind the other, and what they are held against.
 
     ``begins`` says that they are the chain's first; if not, ``in_force`` is a key that may be in force there,
-    besides those of ``keys``. ``ends`` says that they are its last.
+    besides those of ``keys``.
     """
 
     spots: tuple[Spot, ...]
@@ -68,7 +68,6 @@ class Segment(msgspec.Struct, frozen=True):
     checkpoints: Mapping[int, str]
     follow_rotation: bool
     begins: bool
-    ends: bool
     in_force: PublicKey | None
 
     def before(self, first: AuditedRow) -> tuple[Head, PublicKey] | None:
@@ -93,8 +92,6 @@ def prove(segment: Segment, rows: Sequence[AuditedRow]) -> ProvenRows | None:
         rows[0],
         follow_rotation=segment.follow_rotation,
     )
-    if not (segment.begins and segment.ends):
-        chain.collect()
     if not segment.begins:
         before = segment.before(rows[0])
         if before is None:
@@ -126,7 +123,7 @@ class Crew:
             UnavailableError: a worker cannot go on, or is gone.
         """
         parts = [tuple(spots) for _, spots in groupby(piece, key=lambda spot: spot.place)]
-        segments = [await self._segment(spots, ends=spots is not parts[-1]) for spots in parts]
+        segments = [await self._segment(spots) for spots in parts]
         while len(self._under_way) >= self._most:
             await self._settle()
         self._under_way.append((parts, self._given(segments) if any(segments) else None))
@@ -136,7 +133,7 @@ class Crew:
         while self._under_way:
             await self._settle()
 
-    async def _segment(self, spots: tuple[Spot, ...], *, ends: bool) -> Segment | None:
+    async def _segment(self, spots: tuple[Spot, ...]) -> Segment | None:
         """What a worker is told of rows of one chain; None for those that this process looks at itself."""
         place = spots[0].place
         begins, self._last = not self._walk.is_at(place) and place != self._last, place
@@ -156,7 +153,6 @@ class Crew:
             checkpoints=target.checkpoints_of(spots),
             follow_rotation=target.follow_rotation,
             begins=begins,
-            ends=ends,
             in_force=in_force,
         )
 

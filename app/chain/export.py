@@ -7,18 +7,21 @@ the middle is a cut: the verdict is incomplete, since nobody can tell what stood
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from app.chain.keys import PublicKey
-from app.chain.record import split_line
+from app.chain.record import SignedRecord, VerifiedRecord, split_line
 from app.chain.report import Report
 from app.chain.verify import ChainAudit
-from app.errors import FormatError
+from app.errors import ChainError, FormatError
 
 _BEGINNING = b'{"actor":"'
 """How every record begins: the keys of canonical JSON are sorted."""
 
 _BOM = b"\xef\xbb\xbf"
+
+Judge = Callable[[VerifiedRecord, PublicKey], None]
+"""Looks at a record that verified and the key in force behind it; raises a ``ChainError`` if it is false."""
 
 
 def verify_export(
@@ -43,7 +46,7 @@ class ExportReader:
     """Verifies a file line by line; what was found so far may be asked at any time.
 
     ``records`` counts the lines that end like a record, and a cut one that begins so: a file without any is
-    some other file.
+    some other file. ``judge`` looks at every record that verified.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class ExportReader:
         pins: Iterable[PublicKey] = (),
     ) -> None:
         self.audit = ChainAudit(trusted, checkpoints, pins=pins)
+        self.judge: Judge | None = None
         self.records = 0
         self.first = True
         self.carriage_returns = False
@@ -76,7 +80,16 @@ class ExportReader:
                 self.audit.cut()
             return
         self.records += 1
-        self.audit.add(signed)
+        self._add(signed)
+
+    def _add(self, signed: SignedRecord) -> None:
+        record, key = self.audit.add(signed), self.audit.key
+        if self.judge is None or record is None or key is None:
+            return
+        try:
+            self.judge(record, key)
+        except ChainError as error:
+            self.audit.doubt(error)
 
     def _without_marks(self, line: bytes) -> bytes:
         """The line as it was exported; what was put around it is noted."""

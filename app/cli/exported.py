@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
+from uuid import UUID
 
 import msgspec
 
@@ -16,10 +17,12 @@ from app.chain.record import split_line
 from app.cli import verify_chunks
 from app.cli.anchors import Anchor
 from app.errors import FormatError
+from app.fold.fold import ChainId
 
 STDIN: Final = "-"
 
 _BEGINNING_BYTES: Final = 4_096
+_NOBODY: Final = UUID(int=0)
 
 Progress = Callable[[int], None]
 """Called with the number of bytes read since the last call."""
@@ -38,6 +41,15 @@ class Said(msgspec.Struct):
 
     log_id: str | None = None
     log_uuid: str | None = None
+
+    @property
+    def chain_id(self) -> ChainId:
+        """The chain that its snapshots have to name; of one without an id they can name none."""
+        try:
+            log_uuid = UUID(self.log_uuid or "")
+        except ValueError:
+            log_uuid = _NOBODY
+        return ChainId(_NOBODY, self.log_id or "", log_uuid, guarded=False)
 
 
 class _Genesis(msgspec.Struct):

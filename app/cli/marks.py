@@ -46,9 +46,10 @@ _WRITING_SHARE: Final = 20
 class Marked(msgspec.Struct, frozen=True):
     """How far one chain was verified.
 
-    ``tenant_id`` and ``fold`` are those of a database; ``begun`` is the time of its genesis record there.
-    ``offset`` is where the last line begins in a file. ``since`` says when a verification began that read the
-    chain from its first record on: a mark that went on from a mark rests on both.
+    ``fold`` is what the records come to, with which snapshots behind them are compared. ``tenant_id`` and
+    ``begun``, the time of the genesis record, are those of a database; ``offset`` is where the last line of a
+    file begins. ``since`` says when a verification began that read the chain from its first record on: a mark
+    that went on from a mark rests on both.
     """
 
     name: str

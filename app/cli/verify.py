@@ -25,9 +25,10 @@ from app.errors import KeyMaterialError
 
 _HELP: Final = """Verify exported files, or (without FILE) the whole database.
 
-Every record is checked: its text against its hash, its place, its predecessor, its signature. In a
-database every column is compared with the signed text, the registry with the chains, and the catalog
-(triggers, CHECKs, policies) with what the migrations made.
+Every record is checked: its text against its hash, its place, its predecessor, its signature; and every
+snapshot of a chain against what the records before it come to. In a database every column is compared
+with the signed text, the registry with the chains, and the catalog (triggers, CHECKs, policies) with what
+the migrations made.
 
 \b
 Examples:

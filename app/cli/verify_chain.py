@@ -1,7 +1,8 @@
 """Verifying one chain of a file that holds several, and that says of each how many records it has.
 
-A chain that was exported in part (since, until) is proven from its first record on: hashes, signatures,
-links. Which key was in force there nobody can tell without what is left out, so it is the one that signed the
+Each snapshot of a whole chain is compared with the records before it. A chain that was exported in part
+(since, until) is proven from its first record on: hashes, signatures, links. What its snapshots should say
+nobody can tell without what is left out, nor which key was in force there: so it is the one that signed the
 first record, of those that are pinned, or else of those that the file names.
 """
 
@@ -24,6 +25,7 @@ from app.cli.anchors import checkpoints, contradiction
 from app.cli.exported import FileOptions, record_text, said_in
 from app.cli.outcome import Outcome
 from app.errors import ChainError, FormatError
+from app.fold.compare import SnapshotCheck
 
 PARTIAL: Final = "a filtered export: no complete chain"
 """What is said of a chain of which records were left out."""
@@ -114,7 +116,9 @@ class ChainOfFile:
         heads = checkpoints(self._anchors(said.log_id, said.log_uuid))
         fields = readable(self._first_text)
         if not self._partial or fields is None or fields.seq == 0:
-            return ExportReader(trusted_key(self._first_text, pins), heads, pins=pins.values())
+            reader = ExportReader(trusted_key(self._first_text, pins), heads, pins=pins.values())
+            reader.judge = SnapshotCheck(said.chain_id).push
+            return reader
         reader = ExportReader()
         key = self._signer(_signed(line))
         if key is not None:

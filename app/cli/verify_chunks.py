@@ -21,6 +21,8 @@ from app.chain.reading import read_fields
 from app.chain.record import Head, SignedRecord, split_line
 from app.chain.verify import ChainAudit
 from app.errors import ChainError, FormatError, UnavailableError
+from app.fold.compare import Gathered, Gathering
+from app.fold.fold import ChainId
 from app.workers import DIED
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -39,20 +41,26 @@ class Chunk(msgspec.Struct, frozen=True):
     path: str
     start: int
     end: int
+    chain_id: ChainId
     key: PublicKey
     checkpoints: Mapping[int, str]
 
 
 class ProvenLines(msgspec.Struct, frozen=True):
-    """Lines that were proven by themselves; ``last`` is where the last one begins."""
+    """Lines that were proven by themselves.
+
+    ``gathered`` is what snapshots sum up of them, ``last`` where the last one begins.
+    """
 
     stretch: Stretch
+    gathered: Gathered
     last: int
 
 
 def prove_lines(chunk: Chunk) -> ProvenLines | None:
     """Whether lines are sound if the record before them is the one that they name; None if in any doubt."""
     audit: ChainAudit | None = None
+    gathering = Gathering(chunk.chain_id)
     first_us = at = 0
     try:
         with Path(chunk.path).open("rb") as file:
@@ -64,12 +72,14 @@ def prove_lines(chunk: Chunk) -> ProvenLines | None:
                     fields = read_fields(signed.text)
                     before, first_us = Head(fields.seq - 1, fields.prev_hash, _LONG_AGO), fields.timestamp_us
                     audit = ChainAudit.suppose(before, chunk.key, chunk.checkpoints)
-                if audit.add(signed) is None:
+                record = audit.add(signed)
+                if record is None or audit.key is None:
                     return None
+                gathering.push(record, audit.key)
     except (ChainError, OSError, ValueError):
         return None
     stretch = None if audit is None else audit.stretch(first_us)
-    return None if stretch is None else ProvenLines(stretch, at)
+    return None if stretch is None else ProvenLines(stretch, gathering.done(), at)
 
 
 def _signed(line: bytes) -> SignedRecord:
@@ -85,6 +95,10 @@ def _signed(line: bytes) -> SignedRecord:
 
 class Reader(Protocol):
     """Who verifies the file."""
+
+    @property
+    def chain_id(self) -> ChainId:
+        """The chain that the file is of."""
 
     @property
     def key(self) -> PublicKey | None:
@@ -124,7 +138,7 @@ class Lines:
                 end = self._end_of(following)
                 if end is None:
                     break
-                chunk = Chunk(self._path, following, end, key, reader.checkpoints)
+                chunk = Chunk(self._path, following, end, reader.chain_id, key, reader.checkpoints)
                 under_way.append((following, end, self._given(chunk)))
                 following = end
             if not under_way:

@@ -32,7 +32,11 @@ from app.cli.marks import Mark, Marked, MarkWriter
 from app.cli.outcome import MarkWord, Outcome, reason_of
 from app.cli.verify_chunks import Lines, ProvenLines
 from app.cli.verify_whole import verify_whole
-from app.errors import FormatError
+from app.errors import ChainError, FormatError
+from app.fold.compare import SnapshotCheck
+from app.fold.fold import ChainId
+from app.guard.fields import FieldError
+from app.principal import ADMINISTRATION
 from app.workers import worker_pool
 
 FORMAT: Final = DOMAIN.decode().strip()
@@ -180,6 +184,7 @@ class _Reading:
         self._said = Said()
         self._anchors: list[Anchor] = []
         self._reader: ExportReader | None = None
+        self._snapshots = SnapshotCheck(self._said.chain_id)
 
     def take(self, line: bytes) -> None:
         """The next line, with its line feed if it has one."""
@@ -206,6 +211,11 @@ class _Reading:
         return self._reader is not None
 
     @property
+    def chain_id(self) -> ChainId:
+        """The chain that the file is of, as its first record says."""
+        return self._said.chain_id
+
+    @property
     def key(self) -> PublicKey | None:
         """The key in force, if nothing is wrong so far."""
         audit = None if self._reader is None or self._newer is not None else self._reader.audit
@@ -218,8 +228,15 @@ class _Reading:
 
     def adopt(self, proven: ProvenLines, end: int) -> bool:
         """Takes lines up to ``end`` for verified that were proven; False if they may not be the next ones."""
-        if self._reader is None or not self._reader.audit.adopt(proven.stretch):
+        if self._reader is None:
             return False
+        try:
+            snapshots = self._snapshots.after(proven.gathered, proven.stretch.head)
+        except ChainError:
+            return False  # whoever reads the lines says which it is
+        if not self._reader.audit.adopt(proven.stretch):
+            return False
+        self._compare_with(self._reader, snapshots)
         self._reader.records += proven.stretch.records
         self._last, self.end = proven.last, end
         self.tell()
@@ -228,7 +245,8 @@ class _Reading:
     def go_on(self) -> int | None:
         """Where a line stands that was verified before, if the mark's word is taken for those before it.
 
-        It is not if a head kept elsewhere is of a record before the mark, or the first line is another one.
+        It is not if a head kept elsewhere is of a record before the mark, if the first line is another one,
+        or if the mark does not say all that a snapshot behind it is to be compared with.
         """
         marked = self._marks.find(self._chain)
         reader = self._reader
@@ -245,6 +263,10 @@ class _Reading:
         begins = (told.genesis_key, told.genesis) == (position.genesis_key, position.genesis)
         if not seq or not begins or any(kept < seq for kept in self.checkpoints):
             return None
+        snapshots = self._compared_before(marked)
+        if snapshots is None:
+            return None
+        self._compare_with(reader, snapshots)
         pinned = self._options.pinned
         reader.audit = ChainAudit.resume(
             told, pinned.get(told.genesis_key), self.checkpoints, pins=pinned.values()
@@ -252,12 +274,24 @@ class _Reading:
         self._marked, self._recalling = marked, True
         return marked.offset
 
+    def _compared_before(self, marked: Marked) -> SnapshotCheck | None:
+        """The comparison that goes on behind the mark; None if it has to begin at the first record."""
+        if marked.fold is None or self._said.log_id == ADMINISTRATION:
+            return None
+        try:
+            return SnapshotCheck.resume(self.chain_id, marked.fold, marked.position)
+        except FieldError:  # of another version
+            return None
+
+    def _compare_with(self, reader: ExportReader, snapshots: SnapshotCheck) -> None:
+        self._snapshots, reader.judge = snapshots, snapshots.push
+
     def skipped_to(self, offset: int) -> None:
         """What stands before ``offset`` is not read."""
         self.end = offset
 
     def tell(self) -> None:
-        """Says how far the file is verified, for a mark."""
+        """Says how far the file is verified, for a mark, unless that is in the middle of an act."""
         writer = self._marks.writer
         position = None if self._reader is None else self._reader.audit.position()
         if writer is None or self._newer is not None:
@@ -265,6 +299,10 @@ class _Reading:
         resumed = self._marked is not None
         if position is None or self._recalling:
             writer.tell(self._chain, None, resumed=resumed)
+            return
+        try:
+            fold = self._snapshots.said()
+        except ValueError:
             return
         said, offset = self._said, self._last
 
@@ -276,6 +314,7 @@ class _Reading:
                 log_uuid=said.log_uuid,
                 position=position,
                 since=since,
+                fold=fold,
                 offset=offset,
             )
 
@@ -341,6 +380,7 @@ class _Reading:
         self._reader = reader = ExportReader(
             trusted_key(text, pinned), checkpoints(self._anchors), pins=pinned.values()
         )
+        self._compare_with(reader, SnapshotCheck(said.chain_id))
         for line in self._ahead:
             reader.take(line)
         self._ahead.clear()

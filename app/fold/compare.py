@@ -6,22 +6,20 @@ whoever reads a chain from its first record on, in a database or in a file, look
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from app.chain.keys import PublicKey
-from app.chain.record import SNAPSHOT, Head
+from app.chain.record import SNAPSHOT, Head, VerifiedRecord
 from app.errors import ChainError, FoldError, FormatError, UnknownKindError
 from app.fold.fold import ChainId, Fold
 from app.guard.kinds import EVENT, TRACE
 from app.guard.snapshot import state_from_json, state_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from app.chain.position import Position
-    from app.chain.record import VerifiedRecord
     from app.chain.strict import JsonObject
 
 
@@ -80,8 +78,8 @@ class SnapshotCheck:
         """
         return None if self._lost is not None else state_to_json(self._fold.state)
 
-    def after(self, records: Iterable[tuple[VerifiedRecord, PublicKey]], head: Head) -> SnapshotCheck:
-        """The check that stands at ``head``, when these are all records up to there that change something.
+    def after(self, gathered: Gathered, head: Head) -> SnapshotCheck:
+        """The check that stands at ``head``, when all records up to there were gathered.
 
         Raises:
             FoldError, FormatError, UnknownKindError: as ``push`` does.
@@ -90,16 +88,66 @@ class SnapshotCheck:
         moved._lost = self._lost
         for name in Fold.__slots__:
             setattr(moved._fold, name, getattr(self._fold, name))
-        for record, key in records:
+        for record, key in gathered.records:
             if record.seq:
                 moved._skip_to(Head(record.seq - 1, record.prev_hash, record.timestamp_us))
             moved.push(record, key)
+        if gathered.rest is not None and moved._lost is None:
+            moved._fold = gathered.rest  # the last one was their snapshot, and it is true
         moved._skip_to(head)
         return moved
+
+    def gathered(self) -> Gathered | None:
+        """All that was pushed, for whoever has seen nothing of the chain; None when the comparison ended."""
+        return None if self._lost is not None else Gathered((), self._fold)
 
     def _skip_to(self, head: Head) -> None:
         if self._lost is None:
             self._fold.state = msgspec.structs.replace(self._fold.state, head=head)
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """What whoever has folded all records before these has to know of them.
+
+    ``records`` are those that change something, up to their first snapshot, each with the key in force behind
+    it; ``rest`` is what all come to if that one is true, None where they have none. Of records that a chain
+    begins with ``rest`` says everything.
+    """
+
+    records: tuple[tuple[VerifiedRecord, PublicKey], ...]
+    rest: Fold | None
+
+
+class Gathering:
+    """Takes records of which nobody here knows what stands before them, in order.
+
+    From their first snapshot on they are folded as if it were true: who compares that one then need not see
+    what follows it. So several processes fold one chain, and what they hand over is short.
+    """
+
+    __slots__ = ("_fold", "_records")
+
+    def __init__(self, chain_id: ChainId) -> None:
+        self._fold = Fold(chain_id)
+        self._records: list[tuple[VerifiedRecord, PublicKey]] = []
+
+    def push(self, record: VerifiedRecord, key: PublicKey) -> None:
+        """Takes the next record that was verified; ``key`` is in force after it.
+
+        Raises:
+            ChainError: it contradicts those before it, or is a snapshot that says something else.
+        """
+        if self._fold.key is not None:
+            self._fold.advance(record, key)
+        elif record.kind not in CHANGES_NOTHING:
+            self._records.append((record, key))
+            if record.kind == SNAPSHOT:
+                with suppress(FormatError):  # of another form, say: who knows what stands before it judges it
+                    self._fold.begin_at(record, key)
+
+    def done(self) -> Gathered:
+        """What was gathered."""
+        return Gathered(tuple(self._records), None if self._fold.key is None else self._fold)
 
 
 CHANGES_NOTHING: Final = frozenset({TRACE, EVENT})

@@ -23,6 +23,7 @@ ALLOWED_MODULES = {
     "binascii",
     "bisect",
     "collections",
+    "contextlib",
     "cryptography",
     "nacl",
     "dataclasses",

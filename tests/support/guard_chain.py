@@ -48,8 +48,8 @@ class GuardChain:
         self.records: list[VerifiedRecord] = []
         self.state: GuardState = EMPTY
         self.now_us = now_us
-        first = Draft(kind=GENESIS, actor=AGENT, payload={"log_id": AGENT, "public_key": KEY.public.hex})
-        self.append(first)
+        named: dict[str, JsonValue] = {"log_id": AGENT, "log_uuid": str(LOG), "public_key": KEY.public.hex}
+        self.append(Draft(kind=GENESIS, actor=AGENT, payload=named))
         if policy is not None:
             document = Policy.parse(policy).to_json()
             self.append(Draft(kind="policy", actor=AGENT, payload={"policy": document}))

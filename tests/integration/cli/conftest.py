@@ -12,11 +12,17 @@ import psycopg
 import pytest
 from pytest_postgresql.executors import NoopExecutor
 
+import db.ledger
+from app.chain.link import seal_all
+from app.chain.record import Draft
+from app.guard.fields import as_object
 from app.ledger import Ledger
+from app.ledger.mirror import row_of
+from app.principal import Permission
 from db.pool import create_pool
 from tests.support.cli import Result, run_trails, verify
 from tests.support.jobs import shared_work
-from tests.support.ledgers import MASTER_KEY, Caller
+from tests.support.ledgers import MASTER_KEY, Caller, posted
 from tests.support.postgres import Database, Server, fresh_database
 from tests.support.server import server, servers, start_server
 
@@ -67,6 +73,14 @@ class Trail(msgspec.Struct, frozen=True):
         """A superuser's query."""
         with psycopg.connect(self.database.admin_url) as connection:
             return connection.execute(statement.encode(), arguments).fetchall()
+
+    def take_snapshots(self, forged: str | None = None) -> None:
+        """A snapshot every four records of ``scout``; at last one that is false, or that nothing vouches for.
+
+        Args:
+            forged: which fault the last one is: fold or kind.
+        """
+        asyncio.run(_take_snapshots(self.database.app_url, forged))
 
     def tamper(self, *statements: str, drop_checks: bool = False) -> None:
         """A superuser's statements with all triggers off, which are switched on again afterwards."""
@@ -129,4 +143,25 @@ async def _fill(url: str) -> None:
             await scout.report(decision.action_id, "failure" if number == 1 else "success", "done")
         await other.create()
         await other.ask("search")
+        await ledger.close()
+
+
+async def _take_snapshots(url: str, forged: str | None) -> None:
+    async with await create_pool(url, max_size=2) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY, snapshot_every=4)
+        scout = Caller(ledger, "scout")
+        for number in range(6):
+            await scout.ask("search", {"n": number})
+            await scout.post(posted({"type": "t"}))
+        chain = await ledger._chain(scout.may(Permission.READ_STATUS))
+        if forged:
+            draft = chain.snapshot()
+            payload = {**draft.payload, "state": {**as_object(draft.payload["state"], "state"), "allowed": 0}}
+            keys = await ledger._keystore.of(chain.id.tenant_id)
+            drafts = [Draft(draft.kind, payload, draft.actor)]
+            if forged == "kind":
+                drafts.insert(0, Draft("unheard-of", {}, "scout"))
+            records = seal_all(drafts, chain.head, 0, keys.newest)
+            rows = [row_of(chain.id, record, keys.newest.public.key_id) for record in records]
+            await db.ledger.append(pool, rows)
         await ledger.close()

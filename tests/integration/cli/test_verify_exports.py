@@ -20,7 +20,7 @@ from app.principal import Permission, Principal, Role, grant
 from db.pool import create_pool
 from db.schema import DEFAULT_TENANT_ID
 from tests.integration.cli.conftest import TRAIL, Trail
-from tests.support.cli import Result, verify
+from tests.support.cli import Result, faults, verify
 from tests.support.ledgers import MASTER_KEY
 
 NODE = shutil.which("node")
@@ -216,6 +216,36 @@ def test_what_was_tampered_with_is_exported_as_it_stands(
         assert found.code == 1
         [count] = trail.fetch(f"SELECT count(*) FROM {TRAIL} WHERE agent_id = 'scout'")[0]
         assert {c["agent_id"]: c["checked"] for c in found.json["chains"]}["scout"] == count
+
+
+@pytest.mark.parametrize("forged", [None, "fold", "kind"])
+@pytest.mark.parametrize("form", [Format.JSONL, Format.BUNDLE])
+def test_c24_a_false_snapshot_that_is_signed_is_found_offline_as_in_the_database(
+    trail: Trail, check: Callable[..., Result], form: Format, forged: str | None
+) -> None:
+    trail.take_snapshots(forged)
+    found, in_database = check(export(trail, Wanted(format=form))), trail.verify()
+    assert [fault for _, fault in faults(found)] == ([forged] if forged else [])
+    assert found.code == in_database.code == (1 if forged else 0)
+    assert said_of(found) == said_of(in_database)
+    assert check(export(trail, Wanted(format=form, agents=("other",)))).code == 0
+
+
+def said_of(result: Result) -> list[object]:
+    return [(chain["agent_id"], chain["verdict"], chain["faults"]) for chain in result.json["chains"]]
+
+
+def test_a_part_of_a_chain_with_snapshots_gives_no_false_alarm(
+    trail: Trail, check: Callable[..., Result]
+) -> None:
+    trail.take_snapshots()
+    times = [row[0] for row in trail.fetch(f"SELECT created_at FROM {TRAIL} WHERE agent_id = 'scout'")]
+    middle = to_microseconds(sorted(times)[len(times) // 2])
+    for wanted in (Wanted(since_us=middle), Wanted(until_us=middle)):
+        data = export(trail, wanted)
+        assert b'"kind":"snapshot"' in data
+        found = check(data)
+        assert (found.code, faults(found)) == (3, [])
 
 
 # --- bundles -----------------------------------------------------------------------------------------------

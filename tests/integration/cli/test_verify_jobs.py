@@ -6,7 +6,6 @@ fixture verifies each database a second time, shared by workers in pieces of thr
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import signal
@@ -21,23 +20,14 @@ from typing import TypeVar
 import psycopg
 import pytest
 
-import db.ledger
 from app.audit.chain import ProvenRows
 from app.audit.rows import Spot
 from app.audit.walk import Walk
-from app.chain.link import seal_all
-from app.chain.record import Draft
 from app.cli.verify import default_jobs
-from app.guard.fields import as_object
-from app.ledger import Ledger
-from app.ledger.mirror import row_of
-from app.principal import Permission
 from app.workers import worker_pool
-from db.pool import create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import Result, faults, run_trails
 from tests.support.jobs import Threads, shared_work
-from tests.support.ledgers import MASTER_KEY, Caller, posted
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_SECS = 60
@@ -163,31 +153,9 @@ def until(asked: Callable[[], T]) -> T:
 def test_t11_snapshots_are_compared_whoever_read_the_records_before_them(
     trail: Trail, forged: str | None
 ) -> None:
-    asyncio.run(snapshots(trail.database.app_url, forged))
+    trail.take_snapshots(forged)
     result = trail.verify()
     assert (result.code, [fault for _, fault in faults(result)]) == ((1, [forged]) if forged else (0, []))
-
-
-async def snapshots(url: str, forged: str | None) -> None:
-    """A snapshot every four records of ``scout``'s chain; at last one that is not its fold, if wanted."""
-    async with await create_pool(url, max_size=2) as pool:
-        ledger = await Ledger.open(pool, master_key=MASTER_KEY, snapshot_every=4)
-        scout = Caller(ledger, "scout")
-        for number in range(6):
-            await scout.ask("search", {"n": number})
-            await scout.post(posted({"type": "t"}))
-        chain = await ledger._chain(scout.may(Permission.READ_STATUS))
-        if forged:
-            draft = chain.snapshot()
-            payload = {**draft.payload, "state": {**as_object(draft.payload["state"], "state"), "allowed": 0}}
-            keys = await ledger._keystore.of(chain.id.tenant_id)
-            drafts = [Draft(draft.kind, payload, draft.actor)]
-            if forged == "kind":
-                drafts.insert(0, Draft("unheard-of", {}, "scout"))
-            records = seal_all(drafts, chain.head, 0, keys.newest)
-            rows = [row_of(chain.id, record, keys.newest.public.key_id) for record in records]
-            await db.ledger.append(pool, rows)
-        await ledger.close()
 
 
 def test_a_database_whose_snapshot_cannot_be_shared_is_verified_by_one_process(trail: Trail) -> None:

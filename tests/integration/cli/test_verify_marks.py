@@ -20,7 +20,8 @@ from app.cli.marks import FORMAT
 from app.ledger import Ledger
 from db.pool import create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
-from tests.support.cli import Result, faults, verify
+from tests.support.cli import Result, faults, run_trails, verify
+from tests.support.jobs import shared_work
 from tests.support.ledgers import MASTER_KEY, Caller, posted
 
 SCOUT = "agent_id = 'scout'"
@@ -40,19 +41,19 @@ def scout(result: Result) -> dict[str, Any]:
     return next(chain for chain in result.json["chains"] if chain["agent_id"] == "scout")
 
 
-async def _go_on(url: str, times: int) -> None:
+async def _go_on(url: str, times: int, agent_id: str) -> None:
     async with await create_pool(url, max_size=2) as pool:
         ledger = await Ledger.open(pool, master_key=MASTER_KEY, snapshot_every=5)
-        caller = Caller(ledger, "scout")
+        caller = Caller(ledger, agent_id)
         for number in range(times):
             await caller.ask("search", {"n": number})
             await caller.post(posted({"type": "t"}))
         await ledger.close()
 
 
-def go_on(trail: Trail, times: int = 4) -> None:
+def go_on(trail: Trail, times: int = 4, agent_id: str = "scout") -> None:
     """The agent works on."""
-    asyncio.run(_go_on(trail.database.app_url, times))
+    asyncio.run(_go_on(trail.database.app_url, times, agent_id))
 
 
 def test_t11_what_stands_behind_a_mark_is_verified_and_never_called_the_whole(
@@ -161,6 +162,16 @@ def test_t11_a_mark_behind_what_cannot_be_folded_vouches_for_no_snapshot(trail: 
     assert trail.verify("--resume", mark).code == 8
     go_on(trail)
     assert "fold" in {fault for _, fault in faults(trail.verify("--resume", mark))}
+
+
+def test_t11_a_mark_says_what_a_chain_comes_to_that_one_worker_read_whole(trail: Trail) -> None:
+    path = trail.folder / "mark"
+    with shared_work(rows=1_000):  # all chains are one piece
+        assert run_trails("verify", "--mark", path, "--jobs", 2, env=trail.env).code == 0
+    for agent_id in ("scout", "other"):
+        go_on(trail, agent_id=agent_id)
+    result = trail.verify("--resume", path)
+    assert (result.code, faults(result)) == (8, [])
 
 
 def signed_again(mark: Path, said: Any) -> None:
