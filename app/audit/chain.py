@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 
 from app.audit.rows import AuditedRow
+from app.chain.audit import ChainAudit, missing_record
 from app.chain.keys import PublicKey
 from app.chain.position import Position, Stretch
 from app.chain.record import GENESIS, KEY_ROTATED, Head, SignedRecord, VerifiedRecord
 from app.chain.report import Report
 from app.chain.strict import JsonObject
 from app.chain.trust import trusted_key
-from app.chain.verify import ChainAudit, missing_record
 from app.errors import ChainError, FormatError, MirrorError, SignatureError
 from app.fold.administration import AdministrationState
 from app.fold.compare import Gathered, Gathering, SnapshotCheck

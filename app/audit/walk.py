@@ -26,11 +26,11 @@ from app.audit.chain import (
     UnregisteredRows,
 )
 from app.audit.rows import CHUNK_ROWS, AuditedRow, Place, Spot
+from app.chain.audit import ChainAudit, missing_record
 from app.chain.keys import PublicKey
 from app.chain.record import Head
 from app.chain.report import Report
 from app.chain.verdict import Verdict
-from app.chain.verify import ChainAudit, missing_record
 from app.errors import OrderError, TrailsError
 from app.fold.administration import AdministrationState
 from app.principal import ADMINISTRATION

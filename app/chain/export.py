@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from app.chain.audit import ChainAudit
 from app.chain.keys import PublicKey
 from app.chain.record import SignedRecord, VerifiedRecord, split_line
 from app.chain.report import Report
-from app.chain.verify import ChainAudit
 from app.errors import ChainError, FormatError
 
 _BEGINNING = b'{"actor":"'

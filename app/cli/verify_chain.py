@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from app.chain.audit import ChainAudit
 from app.chain.export import ExportReader
 from app.chain.keys import PublicKey
 from app.chain.reading import readable
@@ -20,7 +21,7 @@ from app.chain.record import Head, SignedRecord, split_line
 from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verdict import Verdict, worst
-from app.chain.verify import ChainAudit, verify_detached
+from app.chain.verify import verify_detached
 from app.cli.anchors import checkpoints, contradiction
 from app.cli.exported import FileOptions, record_text, said_in
 from app.cli.outcome import Outcome

@@ -15,11 +15,11 @@ from typing import BinaryIO, Final, Protocol
 
 import msgspec
 
+from app.chain.audit import ChainAudit
 from app.chain.keys import PublicKey
 from app.chain.position import Stretch
 from app.chain.reading import read_fields
 from app.chain.record import Head, SignedRecord, split_line
-from app.chain.verify import ChainAudit
 from app.errors import ChainError, FormatError, UnavailableError
 from app.fold.compare import Gathered, Gathering
 from app.fold.fold import ChainId

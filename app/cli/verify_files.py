@@ -9,13 +9,13 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from app.chain.audit import ChainAudit, missing_record
 from app.chain.export import ExportReader
 from app.chain.keys import PublicKey
 from app.chain.record import DOMAIN, SignedRecord, split_line
 from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verdict import Verdict, worst
-from app.chain.verify import ChainAudit, missing_record
 from app.cli.anchors import Anchor, checkpoints, contradiction
 from app.cli.exported import (
     STDIN,

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from nacl.bindings import crypto_sign_open
 
+from app.chain.audit import verify_chain
 from app.chain.keys import SigningKey
 from app.chain.link import seal
 from app.chain.record import DOMAIN, Draft, Head, SignedRecord
 from app.chain.strict import JsonObject
 from app.chain.verdict import Verdict
-from app.chain.verify import verify_chain
 from tests.bench.form import Form
 from tests.bench.rows import Row, Timed, interleaved
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.chain import reading
+from app.chain.audit import verify_chain
 from app.chain.canonical import canonical
 from app.chain.export import verify_export
 from app.chain.link import seal_all
@@ -19,7 +20,7 @@ from app.chain.record import (
     split_line,
 )
 from app.chain.verdict import Verdict
-from app.chain.verify import Verifier, verify_chain
+from app.chain.verify import Verifier
 from tests.vectors.make_vectors import ONE, START_US, chain, export, genesis, untrusted
 
 CHAIN = chain(6)

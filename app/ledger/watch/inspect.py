@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import db.ledger
+from app.chain.audit import ChainAudit
 from app.chain.record import GENESIS
-from app.chain.verify import ChainAudit
 from app.errors import ChainError, MirrorError, OrderError, SignatureError, TenantQuarantinedError
 from app.fold.compare import SnapshotCheck
 from app.ledger.mirror import check_mirror

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 import db.ledger
+from app.chain.audit import verify_chain
 from app.chain.record import SignedRecord
-from app.chain.verify import verify_chain
 from app.errors import AgentExistsError, StaleChainError
 from db.errors import DuplicateKeyError
 from db.ledger import TenantRow, TrailRow

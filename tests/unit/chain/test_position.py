@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.chain.audit import ChainAudit, verify_chain
 from app.chain.link import seal_all
 from app.chain.position import Stretch
 from app.chain.record import Draft, Head, SignedRecord, VerifiedRecord
-from app.chain.verify import ChainAudit, verify_chain
 from tests.vectors.make_vectors import ONE, TWO, chain, untrusted
 
 CHAIN = chain(9)

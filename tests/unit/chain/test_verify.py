@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from app.chain.audit import ChainAudit, verify_chain
 from app.chain.link import seal
 from app.chain.record import Draft, SignedRecord, VerifiedRecord, hash_text
 from app.chain.report import MAX_FAULTS, OtherKey, PutInForce, Report
 from app.chain.verdict import Verdict
-from app.chain.verify import ChainAudit, Verifier, verify_chain, verify_detached
+from app.chain.verify import Verifier, verify_detached
 from app.errors import (
     ChainError,
     ContentError,

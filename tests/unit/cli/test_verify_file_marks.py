@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from app.chain.audit import ChainAudit
 from app.chain.keys import SigningKey
 from app.chain.link import seal_all
 from app.chain.record import Draft, VerifiedRecord, export_line
-from app.chain.verify import ChainAudit
 from app.cli import marks
 from tests.support.cli import Result, faults, run_trails, verify
 from tests.support.jobs import shared_files

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 import pytest
 
 import app.cli.verify_files
+from app.chain.audit import verify_chain
 from app.chain.keys import SigningKey
 from app.chain.link import seal_all
 from app.chain.record import Draft, export_line, split_line
-from app.chain.verify import verify_chain
 from app.cli.exported import Progress
 from tests.support import cli
 from tests.support.cli import Result, faults, run_trails

@@ -107,7 +107,7 @@ def test_behind_a_kind_that_is_not_known_nothing_vouches_for_one() -> None:
 
 
 def test_where_it_stands_is_said_and_gone_on_from() -> None:
-    from app.chain.verify import ChainAudit
+    from app.chain.audit import ChainAudit
 
     records = chain_with(false=3)
     for at in range(2, len(records) - 8):
