@@ -59,7 +59,8 @@ def create_app(settings: Settings, secrets: Secrets, *, open_ledger: OpenLedger 
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with opener(settings, secrets) as ledger:
             services.ledger = ledger
-            async with heads_kept(ledger, settings), _patrolled(ledger, settings.verify_records_per_sec):
+            patrolled = _patrolled(ledger, settings.verify_records_per_sec)
+            async with heads_kept(ledger, settings), ledger.keep_statistics(), patrolled:
                 try:
                     async with _delivering(ledger, settings):
                         with telling_first(services, settings.stop_delay_secs):

@@ -58,7 +58,9 @@ SELECT quote_ident(c.relname), quote_ident(t.tgname)
 
 _FILLED_AND_UNKNOWN: Final = """
 SELECT quote_ident(relname) FROM pg_catalog.pg_class
- WHERE relnamespace = 'trails'::regnamespace AND relkind = 'r' AND reltuples < 0 AND pg_relation_size(oid) > 0
+ WHERE relnamespace = 'trails'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0
+   AND (reltuples < 0 OR current_setting('track_counts')::boolean
+        AND pg_stat_get_last_analyze_time(oid) IS NULL AND pg_stat_get_last_autoanalyze_time(oid) IS NULL)
  ORDER BY 1
 """
 

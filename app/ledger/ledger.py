@@ -65,6 +65,7 @@ from app.ledger.watch.heads import Compared, HeadsKeeper, compare
 from app.ledger.watch.inspect import first_failure, inspect_chain
 from app.ledger.watch.patrol import Patrol
 from app.ledger.watch.seen import Seen
+from app.ledger.watch.statistics import StatisticsKeeper
 from app.ledger.watch.verifications import Verifications
 from app.ledger.webhooks.deliverer import Deliverer
 from app.ledger.webhooks.delivery import Counts
@@ -262,6 +263,10 @@ class Ledger:
             meter=self.meter,
             records_per_sec=records_per_sec,
         )
+
+    def keep_statistics(self) -> AbstractAsyncContextManager[None]:
+        """Keeps the planner's statistics as long as the block runs; see ``StatisticsKeeper``."""
+        return StatisticsKeeper(self._pool).keeping()
 
     def deliverer(self, networks: Networks, give_up_secs: float) -> Deliverer:
         """What delivers webhooks while the service runs; see there."""

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from app.errors import StartupError
+from app.ledger.watch.statistics import StatisticsKeeper
 from app.opening import connect, look
 from app.settings import Secrets, Settings
 from db.cookbook import recipes
@@ -58,6 +59,15 @@ async def test_p15_a_pooler_in_session_mode_is_one_too(database: Database) -> No
                 pass
         async with connect(Settings(database_url=between.app_url, pooler="transaction"), SECRETS):
             pass
+
+
+async def test_p15_statistics_are_gathered_through_it(database: Database, pooler: Pooler) -> None:
+    with psycopg.connect(database.admin_url, autocommit=True) as admin:
+        admin.execute("ALTER TABLE trails.agent_audit_trails SET (autovacuum_enabled = off)")
+    async with await create_pool(pooler.app_url, max_size=2, through_pooler=True) as pool:
+        await started_chain(pool, await register_tenant(pool, "acme"), records=100)
+        assert await StatisticsKeeper(pool).round() == ["agent_audit_trails"]
+        assert await StatisticsKeeper(pool).round() == []
 
 
 def test_p15_without_the_setting_the_service_refuses_to_start(pooler: Pooler, tmp_path: Path) -> None:

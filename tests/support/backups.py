@@ -23,6 +23,9 @@ from app.cli.prepare import app_password
 from app.embedded import EmbeddedPostgres, locate_binaries
 from app.errors import StartupError
 from app.ledger import Ledger
+from app.ledger.feed.batches import Wanted
+from app.ledger.webhooks.hooks import NewWebhook
+from app.principal import Permission
 from app.settings import Secrets
 from db import checks, migrate
 from db.pool import create_pool
@@ -215,6 +218,8 @@ async def _fill(url: str) -> None:
     async with await create_pool(url, max_size=2) as pool:
         ledger = await Ledger.open(pool, master_key=MASTER_KEY)
         scout, other = Caller(ledger, "scout"), Caller(ledger, "other")
+        wanted = NewWebhook("tell", "https://example.com/told", Wanted())
+        await ledger.webhooks.create(scout.may(Permission.SET_WEBHOOKS), wanted)
         await scout.create()
         await other.observe()
         for number in range(3):

@@ -37,7 +37,8 @@ from tests.support.postgres import APP_PASSWORD, Server, fresh_database
 
 UNKNOWN_TO_THE_PLANNER = (
     "SELECT relname FROM pg_class WHERE relnamespace = 'trails'::regnamespace AND relkind = 'r'"
-    " AND reltuples < 0 AND pg_relation_size(oid) > 0"
+    " AND pg_relation_size(oid) > 0 AND (reltuples < 0 OR pg_stat_get_last_analyze_time(oid) IS NULL"
+    " AND pg_stat_get_last_autoanalyze_time(oid) IS NULL)"
 )
 
 

@@ -1,0 +1,1 @@
+DROP FUNCTION trails.refresh_statistics_v1();
