@@ -1,4 +1,4 @@
-"""The HTTP server: with ``app.http.connection`` the one module that knows which one is used.
+"""The HTTP server: with ``app.http.connection`` and ``supervisor`` all that knows which one is used.
 
 A server process builds its application from its environment (``app.asgi:app_of_this_process``), so one
 process and many start alike. The socket is bound before anything else is started: a port that is taken is
@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
 
+from app.cli.supervisor import Supervisor
 from app.errors import StartupError
 from app.http.connection import Connection
 
@@ -75,10 +75,14 @@ def configuration(application: Any, **more: Any) -> uvicorn.Config:  # noqa: ANN
 
 
 def serve(bound: socket.socket, *, workers: int) -> int:
-    """Serves until SIGINT or SIGTERM, then lets running requests finish. Returns the exit code."""
+    """Serves until SIGINT or SIGTERM, then lets running requests finish. Returns the exit code.
+
+    Raises:
+        StartupError: none of several processes came to serve.
+    """
     config = configuration(APPLICATION, factory=True, workers=workers)
     if workers > 1:
-        Multiprocess(config, sockets=[bound]).run()
+        Supervisor(config, sockets=[bound]).run()
         return 0
     server = uvicorn.Server(config)
     server.run(sockets=[bound])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,13 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from app.cli.prepare import app_password
+from app.cli.supervisor import MOST_STARTS
 from app.embedded import EmbeddedPostgres, postmaster
 from app.opening import look
 from app.settings import Secrets
@@ -140,6 +144,59 @@ def test_several_worker_processes_share_one_port(start_server: StartServer) -> N
     while server.log.count("Application startup complete") < 2:
         assert time.monotonic() < deadline, server.log
         time.sleep(0.05)
+    assert server.stop() == 0
+
+
+@contextmanager
+def logins_refused(database: Database) -> Iterator[None]:
+    """The database takes no new connection; those that are open stay so."""
+    name = make_url(database.admin_url).database
+    maintenance = make_url(database.admin_url).set(database="postgres").render_as_string(hide_password=False)
+    try:
+        execute(maintenance, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        yield
+    finally:
+        execute(maintenance, f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+
+
+def workers(server: ServerProcess) -> list[int]:
+    """The pids of all server processes so far, in the order in which they began."""
+    return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log)]
+
+
+def until_said(server: ServerProcess, text: str, times: int = 1) -> None:
+    deadline = time.monotonic() + 60
+    while server.log.count(text) < times:
+        assert time.monotonic() < deadline, server.log
+        time.sleep(0.05)
+
+
+def test_workers_none_of_which_comes_to_serve_are_given_up(
+    start_server: StartServer, database: Database
+) -> None:
+    server = start_server(arguments=("--workers", "2"))
+    until_said(server, "Application startup complete", 2)
+    with logins_refused(database):
+        for pid in workers(server):
+            os.kill(pid, signal.SIGKILL)
+        assert server.wait() == 1
+    last = server.log.splitlines()[-1]
+    assert last.startswith(f"trails: no server process comes to serve: {MOST_STARTS} in a row ended")
+    assert 2 * (MOST_STARTS - 1) <= server.log.count("ended before it served") <= 2 * MOST_STARTS
+    assert "is not currently accepting connections" in server.log
+
+
+def test_a_worker_that_cannot_start_is_tried_again_while_another_serves(
+    start_server: StartServer, database: Database
+) -> None:
+    server = start_server(arguments=("--workers", "2"), env={"TRAILS_LOG_FORMAT": "json"})
+    until_said(server, "Application startup complete", 2)
+    with logins_refused(database):
+        os.kill(workers(server)[0], signal.SIGKILL)
+        until_said(server, '"others_serving": 1')
+        with server.client() as http:
+            assert http.get("/healthz").status_code == 200
+    until_said(server, "Application startup complete", 3)
     assert server.stop() == 0
 
 
