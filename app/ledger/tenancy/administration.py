@@ -28,6 +28,7 @@ from app.errors import (
     BadRequestError,
     ChainError,
     ConflictError,
+    ForbiddenError,
     NotFoundError,
     StaleChainError,
     TrailsError,
@@ -37,6 +38,7 @@ from app.guard.kinds import ADMIN
 from app.ledger.act import MAX_ATTEMPTS, outrun
 from app.ledger.chain import Chain, ChainId, Chains
 from app.ledger.idempotency import Stamp, act_length, stamped
+from app.ledger.keys.keystore import require_active
 from app.ledger.keys.sealed_key import NewSigningKey
 from app.ledger.keys.sealing import from_source, sealed
 from app.ledger.keys.signers import scheme_of
@@ -152,6 +154,7 @@ class Administration:
 
         Raises:
             BadRequestError: what is asked for is no key: role, agent, name or expiry.
+            ForbiddenError: the tenant is suspended, by whatever process, before the key is on record.
             NotFoundError: an agent's key for an agent that does not exist.
             ConflictError: the name is that of another key in use or of an agent, or the stamp was used: the
                 key is not shown again.
@@ -160,6 +163,7 @@ class Administration:
         issued = self._minted(grant.tenant_id, wanted, self._now())
 
         async def act(connection: Connection, now: datetime) -> JsonObject:
+            require_active(suspended=(await self._recorded(grant.tenant_id)).suspended)
             await self._check_key(connection, issued.key, now)
             await db.access.add_api_key(connection, self._row(issued.key))
             return {"act": "key_issued", "key": told(issued.key)}
@@ -315,8 +319,9 @@ class Administration:
         await self._standings.writable(grant.tenant_id)
 
         async def act(_connection: Connection, _now: datetime) -> JsonObject:
-            before = (await self._recorded(grant.tenant_id)).redaction
-            rules = msgspec.structs.replace(wanted, version=before.version + 1)
+            before = await self._recorded(grant.tenant_id)
+            require_active(suspended=before.suspended)
+            rules = msgspec.structs.replace(wanted, version=before.redaction.version + 1)
             return {"act": "redaction_set", "rules": rules.to_json()}
 
         await self._do(grant.tenant_id, grant.actor, act, mark)
@@ -449,7 +454,7 @@ class Administration:
                     await self._attempt(chain, keys, actor, act, mark)
                 except (DuplicateKeyError, StaleChainError):
                     await self._actor.read_on(chain, keys, attempt)
-                except (_AlreadyDone, ConflictError, NotFoundError):
+                except (_AlreadyDone, ConflictError, ForbiddenError, NotFoundError):
                     # Final only on what is on record now: another process may have issued what ends here.
                     if not await catch_up(self._pool, chain, keys):
                         raise

@@ -19,6 +19,7 @@ from app.chain.canonical import canonical
 from app.chain.keys import open_secret, seal_secret
 from app.errors import ConflictError, KeyMaterialError, NotFoundError
 from app.ledger.feed.batches import Wanted
+from app.ledger.keys.keystore import require_active
 from app.ledger.tenancy.administration import written
 from app.ledger.webhooks.signing import SECRET_BYTES, secret_text
 from app.ledger.webhooks.target import parse_url, shown
@@ -114,7 +115,9 @@ class Webhooks:
         }
 
         async def act(connection: Connection, now: datetime) -> JsonObject:
-            known = (await self._administration.standing_of(grant.tenant_id)).webhooks
+            standing = await self._administration.standing_of(grant.tenant_id)
+            require_active(suspended=standing.suspended)
+            known = standing.webhooks
             if len(known) >= MAX_WEBHOOKS:
                 raise ConflictError(f"the tenant has {MAX_WEBHOOKS} webhooks; delete one first")
             row = WebhookRow(
@@ -170,7 +173,9 @@ class Webhooks:
             return await self._told(grant.tenant_id, webhook_id)
 
         async def act(connection: Connection, _now: datetime) -> JsonObject:
-            known = (await self._administration.standing_of(grant.tenant_id)).webhooks
+            standing = await self._administration.standing_of(grant.tenant_id)
+            require_active(suspended=standing.suspended)
+            known = standing.webhooks
             if webhook_id not in known:
                 raise _unknown()
             if known[webhook_id]:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,9 +17,12 @@ import pytest
 from app.api_key import Mint
 from app.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, UnauthorizedError
 from app.ledger import Ledger
+from app.ledger.feed.batches import Wanted
 from app.ledger.idempotency import Stamp
 from app.ledger.tenancy.administration import IssuedKey, NewKey, NewTenant
+from app.ledger.webhooks.hooks import NewWebhook
 from app.principal import ADMINISTRATION, Grant, Permission, Principal, Role, grant
+from app.redaction.rules import RuleList
 from db.pool import Pool
 from db.schema import DEFAULT_TENANT_ID
 from tests.support.ledgers import MASTER_KEY, Caller, SetClock, Table
@@ -385,6 +389,34 @@ async def test_t08_a_suspended_tenant_is_read_and_not_written(
     await ledger.administration.suspend_tenant(tenant, "root", "paid", suspended=False)
     await bot.ask("search")
     assert [act["act"] for act in await acts(ledger, tenant)][-2:] == ["tenant_suspended", "tenant_resumed"]
+
+
+async def test_t08_nothing_of_a_tenant_begins_once_another_process_suspended_it(
+    ledger: Ledger, second: Ledger, acme: tuple[UUID, IssuedKey]
+) -> None:
+    """A process that remembers it as active decides on what is on record, and so when it is let go on."""
+    tenant, _ = acme
+    await issue(second, "before", tenant=tenant)
+    await second._standings.writable(tenant)
+    for known in (second._keystore._known, second._standings._known):
+        known.secs = inf
+    await ledger.administration.suspend_tenant(tenant, "root", "unpaid", suspended=True)
+    for begin in (
+        lambda name: issue(second, name, tenant=tenant),
+        lambda _: second.administration.set_redaction(may(Permission.SET_REDACTION, tenant), RuleList(0, ())),
+        lambda name: second.webhooks.create(
+            may(Permission.SET_WEBHOOKS, tenant), NewWebhook(name, "https://a.example/", Wanted())
+        ),
+    ):
+        with pytest.raises(ForbiddenError, match="suspended"):
+            await begin("after")
+    kept = await issue(ledger, "elsewhere")
+    await ledger.administration.suspend_tenant(tenant, "root", "paid", suspended=False)
+    await issue(second, "again", tenant=tenant)
+    assert [act["act"] for act in await acts(ledger, tenant)] == [
+        "tenant_created", "key_issued", "key_issued", "tenant_suspended", "tenant_resumed", "key_issued",
+    ]  # fmt: skip
+    assert (await second.caller(kept.token.encode())).name == "elsewhere"
 
 
 async def test_nothing_but_the_service_writes_to_the_administration_chain(ledger: Ledger) -> None:
