@@ -1,7 +1,7 @@
 -- What PostgreSQL lets everyone do and nobody here has to, taken away on a server that is the trail's own: as a
 -- superuser, after trails migrate, in the trail's database. It may be run again at any time.
 --
---   psql "postgresql://postgres@db.example/trails" --file deploy/postgres/hardening.sql
+--   psql --dbname=trails < deploy/postgres/hardening.sql
 \set ON_ERROR_STOP on
 
 -- Logins of auditors, and the service's, enter the trail's database and no other. Owners and superusers still do.

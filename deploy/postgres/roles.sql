@@ -2,7 +2,7 @@
 -- 15 or newer.
 --
 --   export TRAILS_ADMIN_PASSWORD=… TRAILS_APP_PASSWORD=…
---   psql "postgresql://postgres@db.example/postgres" --file deploy/postgres/roles.sql
+--   psql --dbname=postgres < deploy/postgres/roles.sql
 --
 -- Then, as the administrator: TRAILS_DATABASE_URL=postgresql://trails_admin:…@db.example/trails trails migrate
 -- It makes the roles that own (trails_owner) and that read (trails_auditor), neither of which logs in.

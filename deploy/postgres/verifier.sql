@@ -1,8 +1,9 @@
--- A login that reads the records of all tenants, to verify them, and writes nothing: as a superuser, after trails migrate,
--- in the trail's database, and again after an upgrade. Row security binds the administrator, who sees one tenant at a time.
+-- A login that reads the records of all tenants, to verify them and to back them up, and writes nothing: as a superuser,
+-- in the trail's database, before or after trails migrate. Row security binds the administrator, who sees one tenant at a
+-- time. What it may is said of the role and of no table, so that no upgrade asks for this again and no dump names it.
 --
 --   export TRAILS_VERIFIER_PASSWORD=…
---   psql "postgresql://postgres@db.example/trails" --file deploy/postgres/verifier.sql
+--   psql --dbname=trails < deploy/postgres/verifier.sql
 \set ON_ERROR_STOP on
 \getenv verifier_password TRAILS_VERIFIER_PASSWORD
 
@@ -21,5 +22,11 @@ ALTER ROLE trails_verifier NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION BYP
 ALTER ROLE trails_verifier SET default_transaction_read_only = on;
 
 GRANT CONNECT ON DATABASE trails TO trails_verifier;
-GRANT USAGE ON SCHEMA trails TO trails_verifier;
-GRANT SELECT ON ALL TABLES IN SCHEMA trails TO trails_verifier;
+GRANT pg_read_all_data TO trails_verifier;
+
+-- What an earlier form of this file granted table by table, and what a restore would ask for.
+SELECT to_regnamespace('trails') IS NOT NULL AS is_migrated \gset
+\if :is_migrated
+REVOKE ALL ON SCHEMA trails FROM trails_verifier;
+REVOKE ALL ON ALL TABLES IN SCHEMA trails FROM trails_verifier;
+\endif

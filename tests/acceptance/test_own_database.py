@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 from sqlalchemy import make_url
 
-from tests.support.backups import make_database, other_server, programs
+from tests.support.backups import make_database, other_server
 from tests.support.pages import noted
 from tests.support.postgres import Server
 
@@ -22,7 +22,6 @@ START_SECS = 120
 
 
 def test_it_is_migrated_and_served(tmp_path: Path) -> None:
-    binaries = programs("psql")
     with other_server(tmp_path / "server") as server:
         url = make_database(Server.at(server.url), "ours")
         script = noted("sh ours").replace("postgresql://admin:secret@db.example/trails", url)
@@ -31,9 +30,7 @@ def test_it_is_migrated_and_served(tmp_path: Path) -> None:
         assert "db.example" not in script
         port = _free_port()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAILS_")}
-        environment["PATH"] = os.pathsep.join(
-            [str(binaries), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-        )
+        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         environment["TRAILS_BIND"] = f"127.0.0.1:{port}"
         with (
             (tmp_path / "log").open("wb") as log,

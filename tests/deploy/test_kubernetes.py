@@ -135,6 +135,18 @@ def test_the_service_never_sees_the_administrators_url() -> None:
     assert "admin" not in str(pod["spec"]["volumes"])
 
 
+def test_whoever_verifies_reads_all_tenants_and_is_no_administrator() -> None:
+    [pod] = [pod for name, pod in pods() if name == "lineage-trails-verify"]
+    [container] = pod["spec"]["containers"]
+    assert {
+        "name": "TRAILS_DATABASE_URL_FILE",
+        "value": "/run/secrets/verifier/verifier_url",
+    } in container["env"]
+    assert "admin" not in str(pod["spec"]["volumes"])
+    told = named("Secret", "lineage-trails-verifier")["stringData"]["verifier_url"]
+    assert told.startswith("postgresql://trails_verifier:")
+
+
 def test_everything_that_selects_pods_selects_the_service() -> None:
     labels = named("Deployment")["spec"]["template"]["metadata"]["labels"].items()
     assert named("Deployment")["spec"]["selector"]["matchLabels"].items() <= labels

@@ -97,12 +97,19 @@ def check_that_all_tenants_are_verified(cluster: Cluster, env: dict[str, str]) -
     bound = run_trails("verify", "--json", env=env).json
     assert "only tenant default was looked at; name another with --tenant" in str(bound["notes"])
     assert "acme" not in {chain["tenant"] for chain in bound["chains"]}
+    with psycopg.connect(cluster.admin_url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE trails_verifier LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA trails TO trails_verifier")  # as an earlier form did
+        connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA trails TO trails_verifier")
     for _ in range(2):  # it may be run again
         _psql(cluster, _url(cluster, "trails"), "verifier.sql")
     url = _url(cluster, "trails", "trails_verifier", VERIFIER_PASSWORD)
     whole = run_trails("verify", "--json", env={**env, "TRAILS_DATABASE_URL": url})
     assert whole.code == 0, whole.out + whole.err
     assert {chain["tenant"] for chain in whole.json["chains"]} == {"acme", "default"}
+    dump = output_of(cluster.tool("pg_dump"), url)
+    assert f"\t{made.out.split()[1]}\t" in dump, "rows of every tenant"
+    assert "trails_verifier" not in dump, "a server without this role takes it"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET default_transaction_read_only = off")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

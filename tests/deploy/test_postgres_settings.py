@@ -102,6 +102,12 @@ def test_every_line_of_the_access_rules_is_one(cluster: Cluster) -> None:
     assert rows[-1][:2] == ("host", "reject"), "whoever is not named is told no"
 
 
+def test_its_administrator_takes_base_backups_on_the_machine(cluster: Cluster) -> None:
+    """The database "all" is any but replication's."""
+    rows = cluster.execute("SELECT database FROM pg_hba_file_rules WHERE type = 'local' ORDER BY line_number")
+    assert rows == [(["all"],), (["replication"],)]
+
+
 def test_who_is_let_in(cluster: Cluster, tmp_path: Path) -> None:
     env = {
         "TRAILS_DATABASE_URL": cluster.admin_url,

@@ -71,6 +71,15 @@ def test_the_administrators_url_and_the_master_key_are_never_with_the_service_to
     assert not any("master_key" in given for given in migrate)
 
 
+def test_whoever_verifies_reads_all_tenants_and_is_no_administrator() -> None:
+    """By the login that ``verifier.sql`` makes, as the page says; row security binds the administrator."""
+    service = unit("lineage-trails-verify.service")["Service"]
+    assert [given.partition(":")[0] for given in service["LoadCredential"]] == ["verifier_url", "master_key"]
+    assert "TRAILS_DATABASE_URL_FILE=%d/verifier_url" in service["Environment"]
+    page = (DEPLOY / "README.md").read_text("utf-8")
+    assert re.search(r'^ *echo "postgresql://trails_verifier:\S+" >verifier_url$', page, re.MULTILINE)
+
+
 def test_whoever_verifies_reads_the_heads_that_the_service_keeps() -> None:
     """One account and one folder for both, and the file that the settings name."""
     for key in ("User", "DynamicUser", "StateDirectory"):

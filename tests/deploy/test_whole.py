@@ -22,6 +22,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
+from db import migrate
+from tests.support.cli import run_trails
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.nginx import CLIENT, running_nginx
 from tests.support.pgbouncer import program, running_pooler
@@ -31,6 +33,7 @@ from tests.support.tools import DEPLOY, output_of, tool
 from tests.support.units import unit
 
 ADMIN_PASSWORD: Final = "administrators-password"  # noqa: S105  of a throw-away server
+VERIFIER_PASSWORD: Final = "verifiers-password"  # noqa: S105  as above
 OPERATOR: Final = "operator-token-of-the-whole-0123456789abcdef"
 POLICY: Final = {"budget": 5, "scar_limit": 3, "tools": {"search": {"cost": 1}}}
 
@@ -151,14 +154,19 @@ def _ready(process: subprocess.Popen[bytes], log: Path) -> str:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A server on which ``roles.sql`` was carried out, and nothing else."""
+    """A server on which ``roles.sql`` and ``verifier.sql`` were carried out, and nothing else."""
     with running_cluster(bare=True) as made:
         superuser = make_url(made.admin_url).set(database="postgres").render_as_string(hide_password=False)
         with psycopg.connect(superuser, autocommit=True) as connection:
             connection.execute("DROP DATABASE trails")
-        passwords = {"TRAILS_ADMIN_PASSWORD": ADMIN_PASSWORD, "TRAILS_APP_PASSWORD": "not this one"}
-        script = str(DEPLOY / "postgres" / "roles.sql")
-        output_of(made.tool("psql"), superuser, "--no-psqlrc", "--file", script, env=passwords)
+        passwords = {
+            "TRAILS_ADMIN_PASSWORD": ADMIN_PASSWORD,
+            "TRAILS_APP_PASSWORD": "not this one",
+            "TRAILS_VERIFIER_PASSWORD": VERIFIER_PASSWORD,
+        }
+        for url, name in ((superuser, "roles.sql"), (made.admin_url, "verifier.sql")):
+            script = str(DEPLOY / "postgres" / name)
+            output_of(made.tool("psql"), url, "--no-psqlrc", "--file", script, env=passwords)
         yield made
 
 
@@ -168,9 +176,10 @@ def test_h27_an_action_goes_through_all_of_it_and_the_service_stops_in_time(
     tool("nginx")
     program()
     told = (DEPLOY / "pgbouncer" / "pgbouncer.ini").read_text("utf-8")
-    admin = make_url(cluster.admin_url).set(username="trails_admin", password=ADMIN_PASSWORD)
+    admin_url = migrate.with_login(cluster.admin_url, "trails_admin", ADMIN_PASSWORD)
     secrets = {
-        "admin_url": admin.render_as_string(hide_password=False),
+        "admin_url": admin_url,
+        "verifier_url": migrate.with_login(cluster.admin_url, "trails_verifier", VERIFIER_PASSWORD),
         "app_password": APP_PASSWORD,
         "master_key": "5e" * 32,
         "operator_token": OPERATOR,
@@ -198,7 +207,12 @@ def test_h27_an_action_goes_through_all_of_it_and_the_service_stops_in_time(
             assert process.wait(_WAIT_SECS) == 0
             [limit] = unit("lineage-trails.service")["Service"]["TimeoutStopSec"]
             assert time.monotonic() - began < int(limit)
-        assert "verified" in once(machine, "lineage-trails-verify.service")
+        env = {"TRAILS_DATABASE_URL": admin_url, "TRAILS_MASTER_KEY": secrets["master_key"]}
+        made = run_trails("tenant", "create", "acme", "--name", "Acme", "--operator", "Ada", env=env)
+        assert made.code == 0, made.err
+        said = once(machine, "lineage-trails-verify.service")
+        assert "verified" in said
+        assert "acme/_administration" in said, "of all tenants"
     log = (tmp_path / "service.log").read_text("utf-8")
     assert f'"peer": "{CLIENT}"' in log
     assert "Traceback" not in log
