@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import shlex
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 import click
@@ -25,6 +28,7 @@ from app.cli.exits import CommandError
 from app.cli.listing import expiry, json_option, print_rows, tenant_option, until_option
 from app.cli.local import ACTOR, local_ledger, settings_here
 from app.cli.prepare import login as look
+from app.embedded import locate_binaries
 from app.errors import TrailsError
 from app.fold.administration import AdministrationState
 from app.ledger.tenancy.administration import written
@@ -33,11 +37,23 @@ from db import sql_logins
 from db.migrate import parse_url, with_login
 from db.sql_logins import CONNECTIONS, SqlLogin
 
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
 _HELP: Final = f"""Make PostgreSQL logins for auditors.
 
 A login reads the records, agents and views of its one tenant, and changes nothing; which tenant follows from
 who it is, not from anything that it could set. It may have {CONNECTIONS} connections at once. Time-outs (a
 minute a query) are what its sessions begin with; PostgreSQL lets a session change its own.
+
+What it prints, each with who takes it, and as members with --json:
+
+\b
+  uri                  libpq and what reads its addresses; TRAILS_DATABASE_URL of query, show, export
+  psql                 the command as it stands
+  sqlalchemy_psycopg2  SQLAlchemy 1.4 and 2 with psycopg 2: Superset
+  sqlalchemy_psycopg   SQLAlchemy 2 with psycopg 3
+  jdbc                 JDBC: Tableau, DBeaver
 
 Making one needs TRAILS_DATABASE_URL of a role that may create roles (unset: the embedded server's), and the
 master key, since it goes on record.
@@ -51,6 +67,9 @@ Examples:
 """
 
 _PASSWORD_BYTES: Final = 24
+
+_TLS_OF_JDBC: Final = frozenset({"sslmode", "sslrootcert"})
+"""Parameters of an address that libpq and JDBC call the same."""
 
 
 @click.group("sql-login", help=_HELP, short_help="PostgreSQL logins of auditors, each for one tenant.")
@@ -79,14 +98,13 @@ def create(*, name: str, tenant: str, expires: str | None, as_json: bool) -> Non
             sql_logins.drop(url, made.login)  # it is there when only the answer was lost
         asyncio.run(_record(settings, tenant_id, _dropped(made.login)))
         raise
-    urls = _urls(url, made.login, password)
+    urls = _urls(with_login(url, made.login, password), _psql(settings))
     if as_json:
         click.echo(json.dumps({**_row(made), "password": password, **urls}))
         return
-    click.echo(f"login        {made.login} ({name}, tenant {tenant})")
-    click.echo(f"password     {password}")
-    for label, text in urls.items():
-        click.echo(f"{label:12} {text}")
+    told = {"login": f"{made.login} ({name}, tenant {tenant})", "password": password, **urls}
+    for label, text in told.items():
+        click.echo(f"{label:19}  {text}")
     click.echo("The password is not shown again.", err=True)
 
 
@@ -155,15 +173,30 @@ async def _record(settings: Settings, tenant_id: UUID, payload: Mapping[str, Any
         await ledger.administration.record(tenant_id, ACTOR, dict(payload))
 
 
-def _urls(admin_url: str, role: str, password: str) -> dict[str, str]:
-    url = with_login(admin_url, role, password)
+def _psql(settings: Settings) -> str:
+    """How psql is called here: the embedded server brings one along, where the machine has none."""
+    if settings.database_url is not None or shutil.which("psql") is not None:
+        return "psql"
+    return shlex.quote(str(locate_binaries() / "psql"))
+
+
+def _urls(url: str, psql: str) -> dict[str, str]:
+    """The login's address in the form of each tool; what TLS it asks for is in all of them."""
     parsed = parse_url(url)
     place = f"{parsed.host or 'localhost'}:{parsed.port or 5432}/{parsed.database}"
+    asked = {"user": parsed.username or "", "password": parsed.password or ""}
+    tls = {name: value for name, value in parsed.query.items() if name in _TLS_OF_JDBC}
     return {
-        "psql": f"psql '{url}'",
-        "sqlalchemy": parsed.set(drivername="postgresql+psycopg").render_as_string(hide_password=False),
-        "jdbc": f"jdbc:postgresql://{place}?user={role}&password={password}",
+        "uri": url,
+        "psql": f"{psql} '{url}'",
+        "sqlalchemy_psycopg2": _as(parsed, "postgresql+psycopg2"),
+        "sqlalchemy_psycopg": _as(parsed, "postgresql+psycopg"),
+        "jdbc": f"jdbc:postgresql://{place}?{urlencode({**asked, **tls})}",
     }
+
+
+def _as(parsed: URL, driver: str) -> str:
+    return parsed.set(drivername=driver).render_as_string(hide_password=False)
 
 
 def _row(login: SqlLogin) -> dict[str, str | None]:

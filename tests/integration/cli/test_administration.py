@@ -119,6 +119,7 @@ def test_an_auditor_logs_in_with_what_was_printed(
         run_trails("sql-login", "create", "--tenant", "acme", "--name", "audit", "--json", env=admin_env)
     ).json
     url = made["psql"].removeprefix("psql '").removesuffix("'")
+    assert made["uri"] == url
     with psycopg.connect(url) as login:
         assert login.execute("SELECT agent_id FROM agents").fetchall() == [("_administration",)]
         acts = login.execute(
