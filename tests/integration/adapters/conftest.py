@@ -1,7 +1,8 @@
-"""Fixtures of guarded programs."""
+"""Fixtures of guarded programs; each test is a tenant of its own."""
 
 from __future__ import annotations
 
-from tests.support.guarding import gone, guard, service, stage
+from tests.support.guarding import gone, guard, stage
+from tests.support.standing import database, service, standing, tenant
 
-__all__ = ["gone", "guard", "service", "stage"]
+__all__ = ["database", "gone", "guard", "service", "stage", "standing", "tenant"]

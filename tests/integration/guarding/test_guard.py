@@ -15,6 +15,9 @@ import pytest
 from app.client.decisions import ActionDenied, Allowed, Denied, OutcomeRefusedError, Pending
 from app.client.guard import Guard
 from tests.support.guarding import Stage
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 
 def test_decisions_are_values(guard: Guard) -> None:

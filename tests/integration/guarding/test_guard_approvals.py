@@ -11,6 +11,9 @@ from app.client.decisions import ActionDenied, Allowed, Denied, Pending
 from app.client.guard import Guard, Held
 from tests.support.guarding import AGENT, Stage
 from tests.support.lossy import lossy
+from tests.support.standing import OPERATOR, database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 
 def test_an_approved_call_runs(guard: Guard, stage: Stage) -> None:
@@ -44,7 +47,7 @@ def test_a_rejected_call_does_not_run(guard: Guard, stage: Stage) -> None:
     with stage.approver(stage.reject), pytest.raises(ActionDenied, match="wrong address") as caught:
         send("a@example.com")
     assert caught.value.decision == Denied(
-        "act-1", {"code": "rejected", "by": "operator", "reason": "wrong address"}
+        "act-1", {"code": "rejected", "by": OPERATOR, "reason": "wrong address"}
     )
     assert ran == []
 

@@ -13,6 +13,9 @@ from app.client.guard import Guard
 from app.client.tracker import LineageTracker
 from tests.support.guarding import AGENT, DEADLINE_SECS, Stage
 from tests.support.scripted import Reply, problem, scripted
+from tests.support.standing import OPERATOR, database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 SESSION = "0b8f1c9e-1c2d-4a3b-8c4d-5e6f708192a3"
 
@@ -148,7 +151,7 @@ def test_a_rejected_call_is_denied_in_the_local_tree(
     with stage.approver(stage.reject):
         tracked.wait("act-1", DEADLINE_SECS)
     [call] = shown(tracker)
-    reason = {"code": "rejected", "by": "operator", "reason": "wrong address"}
+    reason = {"code": "rejected", "by": OPERATOR, "reason": "wrong address"}
     assert call["outputs"] == {"status": "denied", "reason": reason}
 
 

@@ -20,6 +20,9 @@ from tests.integration.http.wire import (
     request,
     send,
 )
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 LIMIT = 4 * 1024 * 1024
 JSON = "Content-Type: application/json"

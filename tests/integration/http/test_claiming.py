@@ -7,6 +7,9 @@ import pytest
 
 from app.http import documents, examples
 from tests.integration.http.client import Client
+from tests.support.standing import OPERATOR, database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 ACTIONS = "/v1/agents/mailer/actions"
 MAIL = {"tool": "send_email", "input": {"to": "a@example.org"}}
@@ -26,7 +29,7 @@ def test_a_claim_has_the_described_answer(operator: Client, agent: Client) -> No
     reply = operator.post(f"{ACTIONS}/act-1/claim", examples.NEW_CLAIM)
     msgspec.json.decode(reply.raw, type=documents.Claim, strict=True)
     assert reply.json == examples.CLAIM
-    assert agent.get(f"{ACTIONS}/act-1").json["claimed_by"] == "operator"
+    assert agent.get(f"{ACTIONS}/act-1").json["claimed_by"] == OPERATOR
 
 
 def test_g01_a_refused_claim_is_409_with_the_codes_of_its_reason(operator: Client, agent: Client) -> None:

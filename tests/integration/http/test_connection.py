@@ -8,12 +8,16 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from pytest_postgresql.executors import NoopExecutor
 
 from app.http.connection import MAX_HEAD_BYTES, Connection
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running, serve
 from tests.integration.http.wire import SECS, WireReply, converse, read_reply
-from tests.support.postgres import Database
+from tests.support.postgres import Server, fresh_database
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 JSON = "Content-Type: application/json"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -231,9 +235,12 @@ class Impatient(Connection):
     head_secs = HEAD_SECS
 
 
-@pytest.fixture
-def impatient(database: Database) -> Iterator[Running]:
-    with serve(database.app_url, protocol=Impatient) as running:
+@pytest.fixture(scope="module")
+def impatient(postgres: Server, template: NoopExecutor) -> Iterator[Running]:
+    with (
+        fresh_database(postgres, template.template_dbname) as own,
+        serve(own.app_url, protocol=Impatient) as running,
+    ):
         yield running
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from pytest_postgresql.executors import NoopExecutor
 
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running, serve
 from tests.integration.http.wire import WireReply, all_routes, request
-from tests.support.postgres import Database
+from tests.support.postgres import Server, fresh_database
 
 OURS = "https://console.example.com"
 LOCAL = "http://localhost:5173"
@@ -34,10 +35,14 @@ EXPOSED = "retry-after, trails-receipt, www-authenticate, x-request-id"
 PREFLIGHT = ("Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization, x-evil")
 
 
-@pytest.fixture
-def open_(database: Database) -> Iterator[Running]:
-    """A service with two origins."""
-    with serve(database.app_url, cors_origins=(OURS, LOCAL)) as running:
+@pytest.fixture(scope="module")
+def open_(postgres: Server, template: NoopExecutor) -> Iterator[Running]:
+    """A service with two origins and an agent."""
+    with (
+        fresh_database(postgres, template.template_dbname) as database,
+        serve(database.app_url, cors_origins=(OURS, LOCAL)) as running,
+    ):
+        Client(running.url, running.operator_token).create("mailer")
         yield running
 
 
@@ -82,7 +87,6 @@ def test_h32_an_origin_that_is_named_may_read_every_answer_without_credentials(
     open_: Running, origin: str
 ) -> None:
     token = f"Authorization: Bearer {open_.operator_token}"
-    Client(open_.url, open_.operator_token).create("mailer")
     for method, path in every_path():
         for headers in ([], [token]):
             reply = request(open_.port, method, path, f"Origin: {origin}", *headers)

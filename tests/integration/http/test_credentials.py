@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import pytest
+from pytest_postgresql.executors import NoopExecutor
 
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running, serve
 from tests.integration.http.wire import WireReply, all_routes, converse, request
-from tests.support.postgres import Database
+from tests.support.postgres import Server, fresh_database
 
 JSON = "Content-Type: application/json"
 PROTECTED = [
@@ -20,11 +21,20 @@ PROTECTED = [
 ]
 
 
-@pytest.fixture
-def patient(database: Database) -> Iterator[Running]:
+@pytest.fixture(scope="module")
+def patient(postgres: Server, template: NoopExecutor) -> Iterator[Running]:
     """A service that answers any number of invalid tokens with 401."""
-    with serve(database.app_url, failures_per_peer=0) as running:
+    with (
+        fresh_database(postgres, template.template_dbname) as database,
+        serve(database.app_url, failures_per_peer=0) as running,
+    ):
         yield running
+
+
+@pytest.fixture(scope="module")
+def tokens(patient: Running) -> dict[str, str]:
+    """A valid token of each kind of that service."""
+    return issued(patient)
 
 
 def issued(service: Running) -> dict[str, str]:
@@ -104,8 +114,9 @@ DAMAGES: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_h18_a_damaged_token_is_401_on_every_route(patient: Running, damage: str) -> None:
-    tokens = issued(patient)
+def test_h18_a_damaged_token_is_401_on_every_route(
+    patient: Running, tokens: dict[str, str], damage: str
+) -> None:
     for kind in ("key", "agent"):
         value = f"Authorization: Bearer {DAMAGES[damage](tokens[kind])}".encode("latin-1")
         for method, path in PROTECTED:
@@ -116,8 +127,10 @@ def test_h18_a_damaged_token_is_401_on_every_route(patient: Running, damage: str
 
 
 @pytest.mark.parametrize("scheme", ["Basic", "Token", "Digest", "Bearer:", "", "\xe9"])
-def test_h18_a_valid_token_under_another_scheme_is_401(patient: Running, scheme: str) -> None:
-    for token in issued(patient).values():
+def test_h18_a_valid_token_under_another_scheme_is_401(
+    patient: Running, tokens: dict[str, str], scheme: str
+) -> None:
+    for token in tokens.values():
         value = f"Authorization: {scheme} {token}".encode("latin-1")
         for method, path in PROTECTED:
             assert request(patient.port, method, path, value, JSON).status == 401, path

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from tests.integration.http.client import POLICY, Client
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 ACTIONS = "/v1/agents/mailer/actions"
 

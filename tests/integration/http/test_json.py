@@ -11,6 +11,9 @@ from app.chain.strict import MAX_VALUES
 from app.http.bodies import LARGE_BYTES
 from tests.integration.http.client import Client
 from tests.integration.http.wire import post_routes
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 ACTIONS = "/v1/agents/mailer/actions"
 

@@ -8,6 +8,9 @@ import re
 import pytest
 
 from tests.integration.http.client import Client
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 LOG = "/v1/agents/mailer/log"
 TAIL = re.compile(rb',"hash":"([0-9a-f]{64})","signature":"[0-9a-f]{128}"\}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4
@@ -16,7 +17,11 @@ from app.chain.canonical import canonical
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running
 from tests.support.otlp import JSON, PROTOBUF, agents, nodes, post, records, send
+from tests.support.postgres import Database
 from tests.support.spans import Sent, as_json, child, protobuf, tool
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 EXPORTS = sorted((Path(__file__).parents[4] / "shared" / "data" / "otlp").glob("*.pb"))
 
@@ -26,6 +31,15 @@ CALLS = """
     SELECT tool, status FROM trails.tool_calls
      ORDER BY (metadata ->> 'start_time_unix_nano')::numeric
 """
+
+
+@pytest.fixture
+async def admin(database: Database, tenant: dict[str, Any]) -> AsyncIterator[Admin]:
+    """A connection that sees what the test's tenant has, in place of the superuser's."""
+    connection = await asyncpg.connect(database.app_url)
+    await connection.execute("SELECT set_config('trails.tenants', $1, false)", tenant["tenant"]["tenant_id"])
+    yield connection
+    await connection.close()
 
 
 @pytest.mark.skipif(not EXPORTS, reason="the exports of real programs are not beside this checkout")
@@ -146,7 +160,9 @@ def test_another_span_under_the_same_id_in_one_request_is_a_conflict_too(operato
     assert len(records(operator, "svc", "event")) == 1
 
 
-async def test_a_span_is_one_of_its_tenant_alone(service: Running, operator: Client, admin: Admin) -> None:
+async def test_a_span_is_one_of_its_tenant_alone(
+    service: Running, operator: Client, database: Database
+) -> None:
     span = Sent(attributes={"secret": "of the first"})
     post(operator, protobuf(span))
     # Another tenant's agent: what is on record elsewhere is neither known nor told there.
@@ -154,7 +170,10 @@ async def test_a_span_is_one_of_its_tenant_alone(service: Running, operator: Cli
     reply = send(foreign, protobuf(msgspec.structs.replace(span, attributes={"secret": "of the second"})))
     assert reply.status == 404
     assert reply.headers["trails-receipt"] is None
-    assert await admin.fetchval("SELECT count(*) FROM trails.spans") == 1
+    everywhere = await asyncpg.connect(database.admin_url)
+    stored = "SELECT count(*) FROM trails.spans WHERE trace_id = $1"
+    assert await everywhere.fetchval(stored, span.trace_id) == 1
+    await everywhere.close()
     assert not records(operator, "svc", "event")
 
 

@@ -11,10 +11,11 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from pytest_postgresql.executors import NoopExecutor
 
 from app.http.documents import RpcStatus, SpanExportAnswer
 from app.http.examples import SPAN_EXPORT
@@ -22,8 +23,11 @@ from tests.integration.http.client import Client, Reply
 from tests.integration.http.serving import Running, serve
 from tests.integration.http.wire import SECS, chunked, request
 from tests.support.otlp import JSON, PROTOBUF, agents, nodes, post, send
-from tests.support.postgres import Database
+from tests.support.postgres import Server, fresh_database
 from tests.support.spans import Sent, as_json, document, protobuf
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 LIMIT = 16 * 1024 * 1024
 BOTH = pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
@@ -180,8 +184,11 @@ def test_h01_a_body_above_the_limit_is_413_and_its_sender_reads_why(
     assert reply.closed
 
 
-def test_the_limit_is_a_setting(database: Database) -> None:
-    with serve(database.app_url, max_otlp_bytes=4096) as service:
+def test_the_limit_is_a_setting(postgres: Server, template: NoopExecutor) -> None:
+    with (
+        fresh_database(postgres, template.template_dbname) as own,
+        serve(own.app_url, max_otlp_bytes=4096) as service,
+    ):
         client = Client(service.url, service.operator_token)
         large = protobuf(Sent(attributes={"x": "x" * 5_000}))
         assert send(client, large).status == 413
@@ -335,11 +342,11 @@ def test_passing_trouble_is_503_and_the_spans_are_taken_later(
 
 
 def test_other_agents_spans_are_stored_though_one_chain_does_not_verify(
-    service: Running, operator: Client
+    service: Running, operator: Client, tenant: dict[str, Any]
 ) -> None:
     post(operator, protobuf(Sent()))
-    tenant = next(iter(service.app.services.ledger._chains._chains))[0]
-    service.app.services.ledger._chains._chains[tenant, "svc"].quarantine("for this test")
+    ours = UUID(tenant["tenant"]["tenant_id"])
+    service.app.services.ledger._chains._chains[ours, "svc"].quarantine("for this test")
     other = Sent(attributes={"gen_ai.agent.name": "other"})
     reply = send(operator, protobuf(Sent(), other))
     assert reply.status == 503

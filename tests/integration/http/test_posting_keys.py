@@ -25,6 +25,9 @@ from tests.integration.http.posting import (
     results,
 )
 from tests.integration.http.serving import Running
+from tests.support.standing import database, service, standing, tenant
+
+__all__ = ["database", "service", "standing", "tenant"]
 
 Json = dict[str, Any]
 Send = Callable[[Client, Sequence[Json], str], Reply]

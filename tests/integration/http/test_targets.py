@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.http.client import Client
-from tests.integration.http.serving import Running
+from tests.integration.http.serving import Running, serve
 from tests.integration.http.wire import request, routes
+from tests.support.postgres import Database
+from tests.support.standing import database, service, tenant
+
+__all__ = ["database", "service", "tenant"]
 
 JSON = "Content-Type: application/json"
 
@@ -46,6 +51,13 @@ ODD_IDS = [
     b"",
 ]
 """Agent ids that are none: each as it stands in a request line."""
+
+
+@pytest.fixture(scope="module")
+def standing(database: Database) -> Iterator[Running]:
+    """A service that answers any number of invalid tokens with 401."""
+    with serve(database.app_url, failures_per_peer=0) as running:
+        yield running
 
 
 def with_agent_id(path: str, agent_id: bytes) -> bytes:
