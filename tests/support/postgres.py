@@ -31,6 +31,8 @@ from app.embedded import EmbeddedPostgres
 from db import migrate
 from tests.support.leftovers import MEMORY, PREFIX, owned_folder, sweep
 
+_OF_THE_DATABASE: Final = (Path(migrate.__file__).parent / "bootstrap" / "database.sql").read_bytes()
+
 APP_PASSWORD = "app-password"  # noqa: S105  of a throw-away server
 """Password of ``trails_app`` on the tests' server."""
 
@@ -194,7 +196,8 @@ def fresh_database(server: Server, template: str | None) -> Iterator[Database]:
 def _opened(server: Server, name: str, *, prepare: bool) -> Database:
     admin_url = server.url(name)
     if prepare:
-        # Privileges and settings of the database itself do not come with the template.
-        with migrate.connected(admin_url) as connection, connection.begin():
-            migrate.prepare_database(connection)
+        # Privileges and settings of the database itself do not come with the template. With the driver
+        # alone, since this is done for every test: an engine asks the server much before its first statement.
+        with psycopg.connect(admin_url, options="-c search_path=pg_catalog") as connection:
+            connection.execute(_OF_THE_DATABASE)
     return Database(admin_url, migrate.app_url(admin_url, APP_PASSWORD), server)
