@@ -39,19 +39,20 @@ WHEN MATCHED THEN UPDATE SET guarded = false
 
 
 @pytest.mark.parametrize("role", ["owner", "superuser"])
-@pytest.mark.parametrize("table", TABLES)
 @pytest.mark.usefixtures("maker")
 async def test_p01_owner_and_superuser_are_refused_by_the_rule(
-    admin: asyncpg.Connection, owner: asyncpg.Connection, role: str, table: str
+    admin: asyncpg.Connection, owner: asyncpg.Connection, role: str, subtests: pytest.Subtests
 ) -> None:
     connection = owner if role == "owner" else admin
     before = await count(admin)
-    for change in CHANGES:
-        with pytest.raises(asyncpg.PostgresError, match="append-only") as caught:
-            await connection.execute(change.format(table=table))
-        assert (caught.value.sqlstate, caught.value.constraint_name) == ("TR001", "append_only")
-        assert caught.value.table_name == table
-    assert await count(admin) == before > 0
+    for table in TABLES:
+        with subtests.test(table=table):
+            for change in CHANGES:
+                with pytest.raises(asyncpg.PostgresError, match="append-only") as caught:
+                    await connection.execute(change.format(table=table))
+                assert (caught.value.sqlstate, caught.value.constraint_name) == ("TR001", "append_only")
+                assert caught.value.table_name == table
+            assert await count(admin) == before > 0
 
 
 @pytest.mark.parametrize("statement", [UPSERT, MERGE])
@@ -62,16 +63,17 @@ async def test_p01_upserts_and_merges_are_refused(admin: asyncpg.Connection, sta
     assert caught.value.sqlstate == "TR001"
 
 
-@pytest.mark.parametrize("table", TABLES)
 @pytest.mark.usefixtures("maker")
 async def test_p01_the_service_has_no_privilege_to_change_anything(
-    admin: asyncpg.Connection, app: asyncpg.Connection, table: str
+    admin: asyncpg.Connection, app: asyncpg.Connection, subtests: pytest.Subtests
 ) -> None:
     before = await count(admin)
-    for change in (*CHANGES, UPSERT, MERGE):
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await app.execute(change.format(table=table))
-    assert await count(admin) == before > 0
+    for table in TABLES:
+        with subtests.test(table=table):
+            for change in (*CHANGES, UPSERT, MERGE):
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await app.execute(change.format(table=table))
+            assert await count(admin) == before > 0
 
 
 @pytest.mark.usefixtures("maker")
@@ -118,10 +120,12 @@ P03_ATTEMPTS = (
 )
 
 
-@pytest.mark.parametrize("attempt", P03_ATTEMPTS)
-async def test_p03_the_service_cannot_switch_the_guard_off(app: asyncpg.Connection, attempt: str) -> None:
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await app.execute(attempt)
+async def test_p03_the_service_cannot_switch_the_guard_off(
+    app: asyncpg.Connection, subtests: pytest.Subtests
+) -> None:
+    for attempt in P03_ATTEMPTS:
+        with subtests.test(attempt=attempt), pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await app.execute(attempt)
 
 
 async def test_p03_the_service_cannot_grant_itself_more(app: asyncpg.Connection) -> None:

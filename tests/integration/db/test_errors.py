@@ -38,12 +38,15 @@ RAISED = {
 }
 
 
-@pytest.mark.parametrize("state", RAISED)
-async def test_an_error_of_the_server_is_told_by_its_sqlstate(app: asyncpg.Connection, state: str) -> None:
-    with pytest.raises(RAISED[state]) as caught, translate():
-        await app.execute(f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END $$")
-    assert type(caught.value) is RAISED[state]
-    assert isinstance(caught.value.__cause__, asyncpg.PostgresError)
+async def test_an_error_of_the_server_is_told_by_its_sqlstate(
+    app: asyncpg.Connection, subtests: pytest.Subtests
+) -> None:
+    for state, told in RAISED.items():
+        with subtests.test(state=state):
+            with pytest.raises(told) as caught, translate():
+                await app.execute(f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END $$")
+            assert type(caught.value) is told
+            assert isinstance(caught.value.__cause__, asyncpg.PostgresError)
 
 
 @pytest.mark.parametrize("state", ["23514", "TR001", "22P02", "42P01"])

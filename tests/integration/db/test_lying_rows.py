@@ -37,12 +37,13 @@ COLUMN_LIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("lie", COLUMN_LIES)
 async def test_a_column_that_differs_from_the_signed_text_is_refused(
-    admin: asyncpg.Connection, maker: Maker, lie: str
+    admin: asyncpg.Connection, maker: Maker, subtests: pytest.Subtests
 ) -> None:
-    constraint, changes = COLUMN_LIES[lie]
-    assert await refused(admin, maker.row(**changes)) == constraint
+    next_row = maker.row()
+    for lie, (constraint, changes) in COLUMN_LIES.items():
+        with subtests.test(lie=lie):
+            assert await refused(admin, msgspec.structs.replace(next_row, **changes)) == constraint
 
 
 async def test_one_microsecond_is_a_difference(admin: asyncpg.Connection, maker: Maker) -> None:
@@ -61,12 +62,13 @@ TEXT_LIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("lie", TEXT_LIES)
 async def test_a_text_that_differs_from_the_columns_is_refused(
-    admin: asyncpg.Connection, maker: Maker, lie: str
+    admin: asyncpg.Connection, maker: Maker, subtests: pytest.Subtests
 ) -> None:
-    constraint, fields = TEXT_LIES[lie]
-    assert await refused(admin, resealed(maker.row(), **fields)) == constraint
+    next_row = maker.row()
+    for lie, (constraint, fields) in TEXT_LIES.items():
+        with subtests.test(lie=lie):
+            assert await refused(admin, resealed(next_row, **fields)) == constraint
 
 
 async def test_an_infinite_time_is_refused_even_when_the_text_says_null(

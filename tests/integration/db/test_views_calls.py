@@ -17,7 +17,7 @@ import db.ledger
 import db.sessions
 from app.trace.node import action_node_id
 from db.pool import Pool
-from tests.support.rows import Maker, started_chain
+from tests.support.rows import Maker, register_tenant, started_chain
 from tests.support.view_rows import SESSION, Json, fragment, node, node_id, send, view
 
 
@@ -118,18 +118,20 @@ CASES: dict[str, tuple[list[Sent], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
 async def test_a_call_seen_from_both_ends_counts_once_and_no_failure_is_hidden(
-    pool: Pool, tenant: UUID, case: str
+    pool: Pool, subtests: pytest.Subtests
 ) -> None:
-    sent, expected = CASES[case]
-    makers = {name: await started_chain(pool, tenant, name) for name in ("agent-1", "agent-2")}
-    for one in sent:
-        await send(pool, makers[one.agent], *one.nodes, session=one.session, actor=one.actor)
-    assert await calls(pool, tenant) == sorted(node_id(name) for name in expected)
-    everything = {row["node_id"] for row in await view(pool, tenant, "trace_nodes")}
-    assert everything == {made["node_id"] for one in sent for made in one.nodes}
-    assert {row["node_id"] for row in await view(pool, tenant, "session_paths")} == everything
+    """Each case is a tenant of its own."""
+    for number, (case, (sent, expected)) in enumerate(CASES.items()):
+        with subtests.test(case=case):
+            tenant = await register_tenant(pool, f"tenant-{number}")
+            makers = {name: await started_chain(pool, tenant, name) for name in ("agent-1", "agent-2")}
+            for one in sent:
+                await send(pool, makers[one.agent], *one.nodes, session=one.session, actor=one.actor)
+            assert await calls(pool, tenant) == sorted(node_id(name) for name in expected)
+            everything = {row["node_id"] for row in await view(pool, tenant, "trace_nodes")}
+            assert everything == {made["node_id"] for one in sent for made in one.nodes}
+            assert {row["node_id"] for row in await view(pool, tenant, "session_paths")} == everything
 
 
 async def calls(pool: Pool, tenant: UUID) -> list[str]:

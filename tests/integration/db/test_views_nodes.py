@@ -12,7 +12,7 @@ import pytest
 import db.ledger
 from app.trace.node import action_node_id
 from db.pool import Connection, Pool, tenant_transaction
-from tests.support.rows import EPOCH, NOW, Maker, started_chain
+from tests.support.rows import EPOCH, NOW, Maker, register_tenant, started_chain
 from tests.support.view_rows import SESSION, Json, by, fragment, names, node, node_id, send, view
 
 CLASSIC = """
@@ -28,6 +28,14 @@ CLASSIC = """
 async def other(pool: Pool, tenant: UUID) -> Maker:
     """Another chain of the same tenant."""
     return await started_chain(pool, tenant, "agent-2")
+
+
+async def alone(pool: Pool, number: int, sent: Json, *, name: str = "trace_nodes") -> Json:
+    """The row of a view that tells of a node, which is the only one of a new tenant."""
+    tenant = await register_tenant(pool, f"tenant-{number}")
+    await send(pool, await started_chain(pool, tenant), sent)
+    [row] = await view(pool, tenant, name)
+    return row
 
 
 async def classic(pool: Pool, tenant: UUID) -> list[tuple[UUID, datetime]]:
@@ -193,29 +201,29 @@ async def test_a_row_says_what_its_node_says(pool: Pool, tenant: UUID, maker: Ma
     assert (float(row["cost"]), float(row["duration_ms"])) == (0.25, 1500.5)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [
-        (7, (None, None, 7)),
-        ({"input": 1, "output": 2}, (1, 2, 3)),
-        ({"input_tokens": 1, "output_tokens": 2, "total": 9}, (1, 2, 9)),
-        ({"prompt_tokens": 1, "total_tokens": 5}, (1, None, 5)),
-        ({"completion": 2}, (None, 2, 2)),
-        ({"input": 2**63 - 1}, (2**63 - 1, None, 2**63 - 1)),
-        ({"input": 2**63 - 1, "output": 1}, (2**63 - 1, 1, None)),
-        ({"input": 2**63, "output": -1}, (None, None, None)),
-        ({"input": 1.5, "output": "2"}, (None, None, None)),
-        ("7", (None, None, None)),
-        ([7], (None, None, None)),
-        (None, (None, None, None)),
-    ],
-)
+TOKENS: list[tuple[Any, tuple[int | None, ...]]] = [
+    (7, (None, None, 7)),
+    ({"input": 1, "output": 2}, (1, 2, 3)),
+    ({"input_tokens": 1, "output_tokens": 2, "total": 9}, (1, 2, 9)),
+    ({"prompt_tokens": 1, "total_tokens": 5}, (1, None, 5)),
+    ({"completion": 2}, (None, 2, 2)),
+    ({"input": 2**63 - 1}, (2**63 - 1, None, 2**63 - 1)),
+    ({"input": 2**63 - 1, "output": 1}, (2**63 - 1, 1, None)),
+    ({"input": 2**63, "output": -1}, (None, None, None)),
+    ({"input": 1.5, "output": "2"}, (None, None, None)),
+    ("7", (None, None, None)),
+    ([7], (None, None, None)),
+    (None, (None, None, None)),
+]
+
+
 async def test_p31_tokens_are_whole_numbers_of_64_bits_or_nothing(
-    pool: Pool, tenant: UUID, maker: Maker, tokens: Any, expected: tuple[int | None, ...]
+    pool: Pool, subtests: pytest.Subtests
 ) -> None:
-    await send(pool, maker, node("a", metadata={"tokens": tokens}))
-    [row] = await view(pool, tenant, "trace_nodes")
-    assert (row["input_tokens"], row["output_tokens"], row["total_tokens"]) == expected
+    for number, (tokens, expected) in enumerate(TOKENS):
+        with subtests.test(tokens=tokens):
+            row = await alone(pool, number, node("a", metadata={"tokens": tokens}))
+            assert (row["input_tokens"], row["output_tokens"], row["total_tokens"]) == expected
 
 
 async def test_p31_sums_go_beyond_64_bits(pool: Pool, tenant: UUID, maker: Maker) -> None:
@@ -227,26 +235,24 @@ async def test_p31_sums_go_beyond_64_bits(pool: Pool, tenant: UUID, maker: Maker
     assert row["cost"] == 3 * 10**12
 
 
-@pytest.mark.parametrize(
-    ("outputs", "error"),
-    [
-        ({"status": "failed", "error": {"message": "m"}, "detail": "d"}, "m"),
-        ({"status": "failed", "error": "e"}, "e"),
-        ({"status": "failed", "error": {"code": 5}}, '{"code": 5}'),
-        ({"status": "failed", "detail": "d"}, "d"),
-        ({"status": "denied", "detail": "", "reason": {"code": "rate_limited"}}, "rate_limited"),
-        ({"status": "denied", "reason": "no"}, "no"),
-        ({"status": "success", "detail": "fine"}, None),
-        ({"status": "failed"}, None),
-        ("failed", None),
-    ],
-)
-async def test_the_error_is_what_the_outputs_say(
-    pool: Pool, tenant: UUID, maker: Maker, outputs: Any, error: str | None
-) -> None:
-    await send(pool, maker, node("a", outputs=outputs))
-    [row] = await view(pool, tenant, "tool_calls")
-    assert row["error"] == error
+OUTPUTS: list[tuple[Any, str | None]] = [
+    ({"status": "failed", "error": {"message": "m"}, "detail": "d"}, "m"),
+    ({"status": "failed", "error": "e"}, "e"),
+    ({"status": "failed", "error": {"code": 5}}, '{"code": 5}'),
+    ({"status": "failed", "detail": "d"}, "d"),
+    ({"status": "denied", "detail": "", "reason": {"code": "rate_limited"}}, "rate_limited"),
+    ({"status": "denied", "reason": "no"}, "no"),
+    ({"status": "success", "detail": "fine"}, None),
+    ({"status": "failed"}, None),
+    ("failed", None),
+]
+
+
+async def test_the_error_is_what_the_outputs_say(pool: Pool, subtests: pytest.Subtests) -> None:
+    for number, (outputs, error) in enumerate(OUTPUTS):
+        with subtests.test(outputs=outputs):
+            row = await alone(pool, number, node("a", outputs=outputs), name="tool_calls")
+            assert row["error"] == error
 
 
 SENT_TIMES: list[tuple[Json, int | None, int | None]] = [
@@ -268,15 +274,14 @@ SENT_TIMES: list[tuple[Json, int | None, int | None]] = [
 """What a sender's metadata say, and the microseconds of start and end that they mean."""
 
 
-@pytest.mark.parametrize("case", SENT_TIMES)
 async def test_times_of_the_sender_are_read_exactly_or_not_at_all(
-    pool: Pool, tenant: UUID, maker: Maker, case: tuple[Json, int | None, int | None]
+    pool: Pool, subtests: pytest.Subtests
 ) -> None:
-    metadata, *expected = case
-    await send(pool, maker, node("a", metadata=metadata))
-    [row] = await view(pool, tenant, "trace_nodes")
-    wanted = [None if us is None else EPOCH + timedelta(microseconds=us) for us in expected]
-    assert [row["started_at"], row["ended_at"]] == wanted
+    for number, (metadata, *expected) in enumerate(SENT_TIMES):
+        with subtests.test(metadata=metadata):
+            row = await alone(pool, number, node("a", metadata=metadata))
+            wanted = [None if us is None else EPOCH + timedelta(microseconds=us) for us in expected]
+            assert [row["started_at"], row["ended_at"]] == wanted
 
 
 @pytest.mark.parametrize(
