@@ -45,6 +45,13 @@ class Found(msgspec.Struct, frozen=True):
     following: Beginning | None
 
 
+class Extent(msgspec.Struct, frozen=True):
+    """How many records a session has, and the time of the last one; None when there is none."""
+
+    records: int
+    last: datetime | None
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """Which sessions are wanted; None asks nothing. The last three must hold of one and the same node."""
 
@@ -105,6 +112,13 @@ async def rows(
     arguments = (tenant_id, session_id, *msgspec.structs.astuple(after), upto, limit, CHUNK_BYTES)
     async with tenant_transaction(pool, tenant_id) as connection:
         return [TrailRow(*row) for row in await connection.fetch(_SQL["rows"], *arguments)]
+
+
+async def extent(pool: Pool, tenant_id: UUID, session_id: UUID) -> Extent:
+    """How much there is of a session, which tells whether it is still what it was."""
+    async with tenant_transaction(pool, tenant_id) as connection:
+        [row] = await connection.fetch(_SQL["extent"], tenant_id, session_id)
+    return Extent(*row)
 
 
 async def beginnings(

@@ -70,8 +70,9 @@ def _verified(payload: JsonObject) -> str:
 
 
 def _viewed(payload: JsonObject) -> str:
-    if payload.get("session_id"):
-        return f"looked at session {_said(payload['session_id'])} in the console"
+    session = payload.get("session") or payload.get("session_id")  # as earlier versions called it
+    if session:
+        return f"looked at session {_said(session)} in the console"
     return f"looked at records of {_said(payload.get('agent_id'))} in the console"
 
 

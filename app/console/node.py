@@ -11,7 +11,7 @@ from app.chain.strict import JsonObject
 from app.console.json_text import Shown, shown_json, shown_text
 from app.console.tree import Chosen, Row, error_of, outer_of, read_row
 from app.errors import NotFoundError
-from app.ledger.sessions import Survey
+from app.ledger.surveys import Survey
 from app.trace.tree import Sending, TreeNode
 
 LISTED: Final = 20

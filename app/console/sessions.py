@@ -25,7 +25,8 @@ from app.http.responses import Answer
 from app.http.sessions import wanted_of
 from app.http.target import Query, one_field
 from app.ledger.session_reading import LIMITS
-from app.ledger.sessions import SessionQuery, Survey, read_beginning
+from app.ledger.sessions import SessionQuery, read_beginning
+from app.ledger.surveys import Survey
 from app.principal import Grant, Permission
 from app.trace.node import read_uuid
 
@@ -81,14 +82,13 @@ async def show_session(request: Call) -> ASGIResponse:
     visitor, grant = await visit(request)
     session_id = _session_id(request)
     fields = fields_of(request, _TREE_FIELDS)
-    node, of = _node_asked(fields)
-    detail = None if node is None else await _detail(request, grant, session_id, node, of)
     if _is_for_detail(request):
+        detail = await _detail(request, grant, session_id, fields)
         if detail is not None:
             await _put_on_record(request, grant, session_id)
         kept = _base({name: value for name, value in fields if name not in {"node", "of"}})
         return render("sessions/beside.html", visitor, detail=detail, base=kept, alone=True)
-    page = await _picture(request, visitor, grant, session_id=session_id, fields=fields, detail=detail)
+    page = await _picture(request, visitor, grant, session_id=session_id, fields=fields)
     await _put_on_record(request, grant, session_id)
     return page
 
@@ -109,7 +109,7 @@ async def session_json(request: Call) -> ASGIResponse:
 
 async def _put_on_record(request: Call, grant: Grant, session_id: UUID) -> None:
     """That somebody looks at a session that there is (case T15), before it is shown."""
-    await services_of(request).ledger.views.put_on_record(grant, {"session_id": str(session_id)}, {})
+    await services_of(request).ledger.views.put_on_record(grant, {"session": str(session_id)}, {})
 
 
 def fields_of(request: Call, known: frozenset[str]) -> Query:
@@ -122,13 +122,13 @@ def fields_of(request: Call, known: frozenset[str]) -> Query:
     return [(name, value) for name, value in fields if value.strip()]
 
 
-async def _picture(
-    request: Call, visitor: Visitor, grant: Grant, *, session_id: UUID, fields: Query, detail: Detail | None
-) -> Page:
+async def _picture(request: Call, visitor: Visitor, grant: Grant, *, session_id: UUID, fields: Query) -> Page:
     ledger = services_of(request).ledger
     chosen = _chosen(fields)
     first = _first(fields)
+    _node_asked(fields)  # before anything is read
     survey = await ledger.survey(grant, session_id, lambda node, sent: read_row(node, sent, chosen))
+    detail = await _detail(request, grant, session_id, fields)
     sums = await ledger.session_sums(grant, [session_id])
     models = await ledger.session_models(grant, session_id)
     kept = {name: value for name, value in fields if name in {"failed", "type", "q", "open"}}
@@ -223,10 +223,16 @@ def _pages(kept: dict[str, str], first: int, following: int | None) -> dict[str,
     }
 
 
-async def _detail(
-    request: Call, grant: Grant, session_id: UUID, node_id: str, agent_id: str | None
-) -> Detail:
-    survey = await services_of(request).ledger.survey(
+async def _detail(request: Call, grant: Grant, session_id: UUID, fields: Query) -> Detail | None:
+    """The node that is asked for, if one is.
+
+    Raises:
+        NotFoundError: the session has no such node.
+    """
+    node_id, agent_id = _node_asked(fields)
+    if node_id is None:
+        return None
+    survey = await services_of(request).ledger.survey_node(
         grant,
         session_id,
         look,

@@ -89,8 +89,9 @@ if TYPE_CHECKING:
     from app.ledger.export.wanted import Wanted
     from app.ledger.idempotency import Keyed, Stamp
     from app.ledger.post import Entry, Receipt
-    from app.ledger.sessions import NodeCursor, SessionQuery, Survey
+    from app.ledger.sessions import NodeCursor, SessionQuery
     from app.ledger.spans.on_record import Call, Held
+    from app.ledger.surveys import Survey
     from app.ledger.webhooks.target import Networks
     from app.principal import Grant, Principal
     from app.redaction import RuleList
@@ -712,15 +713,21 @@ class Ledger:
         return await self._sessions.read(grant.tenant_id, session_id, after=after, limit=limit)
 
     async def survey(
+        self, grant: Grant, session_id: UUID, look: Callable[[TreeNode, JsonObject], T]
+    ) -> Survey[T]:
+        """One session of the tenant as a whole, from records that verify; see ``Sessions.survey``."""
+        return await self._sessions.survey(grant.tenant_id, session_id, look)
+
+    async def survey_node(
         self,
         grant: Grant,
         session_id: UUID,
         look: Callable[[TreeNode, JsonObject], T],
         *,
-        only: Callable[[TreeNode], bool] | None = None,
+        only: Callable[[TreeNode], bool],
     ) -> Survey[T]:
-        """One session of the tenant as a whole, from records that verify; see ``Sessions.survey``."""
-        return await self._sessions.survey(grant.tenant_id, session_id, look, only=only)
+        """The same with one of its nodes looked at, the first that is meant; see ``Sessions.look_at``."""
+        return await self._sessions.look_at(grant.tenant_id, session_id, look, only=only)
 
     async def session_sums(self, grant: Grant, session_ids: Sequence[UUID]) -> dict[UUID, Sums]:
         """What sessions used; see ``Sessions.sums``."""

@@ -154,18 +154,25 @@ class Reading:
         """
         tenant_id, after = self._keys.tenant_id, FIRST
         while rows := await db.sessions.rows(self._pool, tenant_id, self.session_id, after=after, upto=upto):
-            for agent_id in {row.agent_id for row in rows} - self._known.keys():
-                chain = self._known[agent_id] = await self._chain(agent_id)
-                problem = None if chain is None else await self._origin_of.problem(chain)
-                if problem is not None:
-                    self._distrusted[agent_id] = problem
-            await asyncio.to_thread(self._take_all, rows)
+            await self._take_rows(rows)
             if len(self.sendings) > self.limits.sendings:
                 raise AnswerTooLargeError(
                     f"the session has more than {self.limits.sendings} sent nodes, which is more than is "
                     "assembled here; ask the SQL view trace_nodes or session_paths"
                 )
             after = Place(rows[-1].created_at, rows[-1].log_uuid, rows[-1].seq)
+
+    async def again(self, source: Source) -> Mapping[tuple[UUID, int], JsonObject] | None:
+        """What ``contents`` would give of a record that was verified elsewhere, after verifying it here.
+
+        None when it is not the same record any more, or does not verify now.
+        """
+        place = source.log_uuid, source.seq
+        rows = await db.ledger.rows_of(self._pool, self._keys.tenant_id, [place])
+        if [(row.hash, row.session_id) for row in rows] != [(source.hash, self.session_id)]:
+            return None
+        await self._take_rows(rows)
+        return self._kept if place in self._kept else None
 
     def parts(self, nodes: Sequence[TreeNode]) -> Iterator[list[TreeNode]]:
         """The nodes in parts whose records are not too much text to be read at once."""
@@ -207,6 +214,14 @@ class Reading:
             return await self._chains.get(self._keys.tenant_id, agent_id)
         except NotFoundError:
             return None
+
+    async def _take_rows(self, rows: Sequence[TrailRow]) -> None:
+        for agent_id in {row.agent_id for row in rows} - self._known.keys():
+            chain = self._known[agent_id] = await self._chain(agent_id)
+            problem = None if chain is None else await self._origin_of.problem(chain)
+            if problem is not None:
+                self._distrusted[agent_id] = problem
+        await asyncio.to_thread(self._take_all, rows)
 
     def _take_all(self, rows: Sequence[TrailRow]) -> None:
         for row in rows:

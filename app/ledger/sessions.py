@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -25,6 +25,7 @@ from app.errors import (
     NotFoundError,
 )
 from app.ledger.session_reading import EVER, FIRST, LIMITS, MARK_LENGTH, Limits, OriginOf, Reading
+from app.ledger.surveys import Survey, Surveys
 from app.moment import from_microseconds, to_microseconds
 from app.trace.instant import parse_instant
 from app.trace.node import is_uuid
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from app.ledger.chain import Chains
     from app.ledger.keys.keystore import Keystore
     from app.ledger.tenancy.origins import Origins
-    from app.trace.tree import Sending, Tree, TreeNode
+    from app.trace.tree import Tree, TreeNode
     from db.pool import Pool
 
 _AT_ONCE: Final = 2
@@ -81,32 +82,6 @@ class NodeCursor(msgspec.Struct, frozen=True):
 T = TypeVar("T")
 
 
-class Survey(msgspec.Struct, Generic[T], frozen=True):
-    """A whole session, and what somebody read of its nodes.
-
-    Attributes:
-        tree: all nodes in their places.
-        seen: what was read of each node that was looked at, in the order of the tree.
-        sendings: every sending of every node, in the order of the records.
-        agents: whose records verify, in order.
-        kinds: how many records of each kind verify.
-        records: all of them, those that do not verify too.
-        first_us: time of the first record, in µs since 1970; ``last_us`` that of the last.
-        unverified: some of these, as the API lists them; ``unverified_records`` counts all.
-    """
-
-    tree: Tree
-    seen: list[T]
-    sendings: list[Sending]
-    agents: list[str]
-    kinds: Mapping[str, int]
-    records: int
-    first_us: int
-    last_us: int
-    unverified: list[JsonValue]
-    unverified_records: int
-
-
 class SessionQuery(msgspec.Struct, frozen=True):
     """Which sessions to list: those that begin from ``since`` on and before ``until``, and are ``wanted``."""
 
@@ -129,6 +104,7 @@ class Sessions:
         self._chains = chains
         self._keystore = keystore
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._surveys = Surveys()
 
     async def page(self, tenant_id: UUID, query: SessionQuery) -> JsonObject:
         """``{sessions, next}``: newest first, each session once in a walk. ``next`` is null at the end.
@@ -230,7 +206,7 @@ class Sessions:
             for part in reading.parts([node for node in tree.nodes if only is None or only(node)]):
                 contents = await reading.contents([node.shown.source for node in part])
                 seen += await asyncio.to_thread(_looked_at, part, contents, look)
-        return Survey(
+        survey = Survey(
             tree=tree,
             seen=seen,
             sendings=reading.sendings,
@@ -242,6 +218,53 @@ class Sessions:
             unverified=reading.unverified,
             unverified_records=reading.unverified_records,
         )
+        self._surveys.keep(tenant_id, session_id, survey)
+        return survey
+
+    async def look_at(
+        self,
+        tenant_id: UUID,
+        session_id: UUID,
+        look: Callable[[TreeNode, JsonObject], T],
+        *,
+        only: Callable[[TreeNode], bool],
+    ) -> Survey[T]:
+        """One session as ``survey`` gives it, of which the first node that is meant is looked at.
+
+        Of a session that was surveyed a moment ago, and still has the same records, that node's record alone
+        is read and verified.
+
+        Raises:
+            NotFoundError, AnswerTooLargeError: as ``survey``.
+        """
+        kept = await self._kept(tenant_id, session_id)
+        if kept is not None:
+            node = next(filter(only, kept.tree.nodes), None)
+            if node is None:
+                return _seen(kept, [])
+            contents = await self._again(tenant_id, session_id, node)
+            if contents is not None:
+                return _seen(kept, await asyncio.to_thread(_looked_at, [node], contents, look))
+        return await self.survey(tenant_id, session_id, look, only=only)
+
+    async def _kept(self, tenant_id: UUID, session_id: UUID) -> Survey[None] | None:
+        """The survey that is kept of a session, if its records are still those."""
+        kept = self._surveys.get(tenant_id, session_id)
+        if kept is None:
+            return None
+        extent = await db.sessions.extent(self._pool, tenant_id, session_id)
+        last_us = None if extent.last is None else to_microseconds(extent.last)
+        if (extent.records, last_us) == (kept.records, kept.last_us):
+            return kept
+        self._surveys.drop(tenant_id, session_id)
+        return None
+
+    async def _again(
+        self, tenant_id: UUID, session_id: UUID, node: TreeNode
+    ) -> Mapping[tuple[UUID, int], JsonObject] | None:
+        """What the record of a node holds, if it is the one that was verified and verifies now."""
+        reading = await self._begun(tenant_id, session_id)
+        return await reading.again(node.shown.source)
 
     async def sums(self, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, db.sessions.Sums]:
         """Tokens, cost and the senders' times of sessions, as the view ``trails.sessions`` counts them."""
@@ -253,13 +276,16 @@ class Sessions:
 
     async def _reading(self, tenant_id: UUID, session_id: UUID, upto: datetime) -> Reading:
         """All records of a session up to a time; it is somebody's turn to read one."""
-        keys = await self._keystore.of(tenant_id)
-        origin_of = OriginOf(self._pool, self._origins, keys)
-        reading = Reading(self._pool, self._chains, origin_of, session_id, self._limits)
+        reading = await self._begun(tenant_id, session_id)
         await reading.run(upto)
         if not reading.records:
             raise NotFoundError("session not found")
         return reading
+
+    async def _begun(self, tenant_id: UUID, session_id: UUID) -> Reading:
+        keys = await self._keystore.of(tenant_id)
+        origin_of = OriginOf(self._pool, self._origins, keys)
+        return Reading(self._pool, self._chains, origin_of, session_id, self._limits)
 
 
 def write_beginning(beginning: Beginning) -> str:
@@ -365,6 +391,10 @@ def _looked_at(
     look: Callable[[TreeNode, JsonObject], T],
 ) -> list[T]:
     return [look(node, _sent(node, contents)) for node in nodes]
+
+
+def _seen(survey: Survey[None], seen: list[T]) -> Survey[T]:
+    return msgspec.structs.replace(survey, seen=seen)  # type: ignore[arg-type]  # of another type from here
 
 
 def _listed(entry: db.sessions.Entry) -> JsonValue:

@@ -15,6 +15,13 @@ SELECT tenant_id, agent_id, log_uuid, seq, kind, actor, session_id, created_at,
  WHERE before < $8
  ORDER BY created_at, log_uuid, seq;
 
+-- name: extent
+-- How many records a session has and the time of the last one, from the index alone: whether it is still the one
+-- that was read a moment ago.
+SELECT count(*) AS records, max(created_at) AS last
+  FROM trails.agent_audit_trails
+ WHERE tenant_id = $1 AND session_id = $2 AND session_id <> log_uuid;
+
 -- name: candidates
 -- Where sessions begin, newest first, among the next $6 records: a session is found at its first record alone,
 -- which the index of sessions tells. The last place that was looked at comes too, so that the next page goes on

@@ -45,7 +45,8 @@ class Views:
 
         Args:
             grant: who looks.
-            what: what is looked at: ``{"agent_id": …}`` or ``{"session_id": …}``.
+            what: what is looked at: ``{"agent_id": …}`` or ``{"session": …}``; by the name ``session_id``
+                the record would itself be one of the session's.
             filters: what of it is asked for.
         """
         view = grant.tenant_id, grant.key, *sorted(map(str, what.items()))

@@ -170,6 +170,42 @@ def test_a_record_has_an_address_its_neighbours_and_its_export_line(
     assert 'rel="prev"' not in signed_in.get("/agents/scout/log/0").text
 
 
+def test_h23_nothing_in_an_export_line_reorders_the_page_and_the_copy_is_exact(
+    signed_in: Visit, operator: Client
+) -> None:
+    operator.create("scout", None)
+    steers = "".join(chr(code) for code in (0x202E, 0x2066, 0x200B, 0x2028, 0xAD, 0xFEFF, 0x85, 0xE0041))
+    word = f'a"<b>{steers}z'
+    assert operator.post("/v1/agents/scout/events", {"type": word, "data": {word: word}}).status == 200
+    page = signed_in.get("/agents/scout/log/1").text
+    found = re.search(r'<pre id="line"[^>]* data-exact="([^"]*)">([^<]*)</pre>', page)
+    assert found is not None
+    exact, seen = (unescape(text) for text in found.groups())
+    assert exact in operator.get("/v1/agents/scout/log").raw.decode()
+    assert json.loads(seen) == json.loads(exact)
+    assert not set(steers) & set(seen)
+    assert not set(steers) & set(page.replace(found[1], ""))
+    assert not set(steers) & set(signed_in.get("/agents/scout/log").text)
+    plain = signed_in.get("/agents/scout/log/0").text
+    assert "data-exact" not in plain
+    assert "steer or hide" not in plain
+
+
+def test_times_say_their_zone(signed_in: Visit, operator: Client) -> None:
+    operator.create("scout")
+    assert operator.post("/v1/keys", {"role": "auditor", "name": "Ada"}).status == 200
+    for place in ("/agents/scout/log", "/administration", "/agents/scout", "/keys"):
+        page = signed_in.get(place).text
+        times = re.findall(r"<time [^>]*>([^<]+)</time>", page)
+        assert times, place
+        if place == "/keys":
+            assert all(re.fullmatch(r"[0-9 :-]{19}", time) for time in times)
+            heads = [text for text in re.findall(r'<th scope="col">([^<]+)</th>', page) if "UTC" in text]
+            assert heads == ["Made (UTC)", "Expires (UTC)", "Last used (UTC)", "Made (UTC)"]
+        else:
+            assert all(re.fullmatch(r"[0-9 :-]{19} UTC|[0-9T:.-]+Z", time) for time in times), (place, times)
+
+
 def test_t13_a_senders_time_stands_beside_ours_and_is_flagged_when_it_is_far_off(
     signed_in: Visit, operator: Client
 ) -> None:
@@ -265,7 +301,9 @@ def test_t15_looking_at_a_session_is_on_record_and_at_none_is_not(signed_in: Vis
     for session_id in (missing, SESSION, SESSION):
         signed_in.get(f"/sessions/{session_id}")
     told = administrative(operator, "viewed")
-    assert [one["session_id"] for one in told] == [SESSION]
+    assert [one["session"] for one in told] == [SESSION]
+    session = operator.get(f"/v1/sessions/{SESSION}").json
+    assert (session["agents"], session["records"]) == (["scout"], 1), "which looking at it has not changed"
 
 
 def test_h17_no_page_is_kept_by_anybody(signed_in: Visit, operator: Client) -> None:
