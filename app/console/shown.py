@@ -76,6 +76,11 @@ class Shown(msgspec.Struct, frozen=True):
     why: str | None = None
 
     @property
+    def visible_line(self) -> str:
+        """Its export line with what steers or hides text as escapes of JSON: for eyes, not for files."""
+        return visible(self.line or "")
+
+    @property
     def is_skewed(self) -> bool:
         """Whether a sender's clock is too far from ours."""
         return any(one.is_skewed for one in self.client_times)

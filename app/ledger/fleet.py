@@ -52,6 +52,17 @@ class Standing(enum.StrEnum):
     """Without a guard: it is on record, and nothing is decided."""
 
 
+def standing_of(state: GuardState | None, *, guarded: bool) -> Standing:
+    """The word for an agent in this state; None of a quarantined one, whose state nobody knows."""
+    if state is None:
+        return Standing.QUARANTINED
+    if state.terminated is not None:
+        return Standing.TERMINATED
+    if not guarded:
+        return Standing.OBSERVED
+    return Standing.WAITING if state.pending else Standing.ALIVE
+
+
 class FleetQuery(msgspec.Struct, frozen=True):
     """Which agents, in which order, beyond which id (None: from the first one).
 
@@ -77,13 +88,7 @@ class FleetEntry(msgspec.Struct, frozen=True):
     @property
     def standing(self) -> Standing:
         """How it stands, in one word."""
-        if self.state is None:
-            return Standing.QUARANTINED
-        if self.state.terminated is not None:
-            return Standing.TERMINATED
-        if not self.guarded:
-            return Standing.OBSERVED
-        return Standing.WAITING if self.state.pending else Standing.ALIVE
+        return standing_of(self.state, guarded=self.guarded)
 
     @property
     def last_us(self) -> int | None:
@@ -103,8 +108,9 @@ class FleetPage(msgspec.Struct, frozen=True):
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """One agent: status as the API tells it, policy, the time of its last record (µs); or its fault."""
+    """One agent: how it stands, status as the API tells it, policy, last record's time (µs); or its fault."""
 
+    standing: Standing
     status: JsonObject | None
     policy: Policy | None
     last_us: int | None
@@ -166,9 +172,10 @@ class Fleet:
         except QuarantinedError as error:
             if chain.fault is None:
                 raise
-            return AgentView(None, None, None, error.reason, log_uuid, guarded)
+            return AgentView(Standing.QUARANTINED, None, None, None, error.reason, log_uuid, guarded)
         last = None if state.head is None else state.head.timestamp_us
-        return AgentView(status, state.policy, last, None, log_uuid, guarded)
+        standing = standing_of(state, guarded=guarded)
+        return AgentView(standing, status, state.policy, last, None, log_uuid, guarded)
 
     async def _entries(self, rows: Sequence[ChainRow]) -> list[FleetEntry]:
         ids = [ChainId(row.tenant_id, row.agent_id, row.log_uuid, row.guarded) for row in rows]

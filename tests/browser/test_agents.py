@@ -150,6 +150,23 @@ async def test_terminating_asks_for_the_agents_id(page: Page, operator: Client) 
     await expect(page.get_by_role("alert")).to_contain_text("already terminated")
 
 
+async def test_an_export_line_is_shown_in_order_and_copied_as_it_was_signed(
+    page: Page, operator: Client
+) -> None:
+    operator.create("scout", None)
+    data = {"file": "\u202egnp.exe\u2066", "word": "\u200bfine"}
+    assert operator.post("/v1/agents/scout/events", {"type": "t", "data": data}).status == 200
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.goto("/agents/scout/log/1")
+    shown = await page.get_by_label("Export line").inner_text()
+    assert "\\u202egnp.exe\\u2066" in shown
+    await page.get_by_role("button", name="Copy the line").click()
+    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = await page.evaluate("navigator.clipboard.readText()")
+    assert copied in operator.get("/v1/agents/scout/log").raw.decode()
+    assert data["file"] in copied
+
+
 async def test_the_head_is_copied_and_asked_for_later(page: Page, operator: Client) -> None:
     operator.create("scout")
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])

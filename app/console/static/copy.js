@@ -1,4 +1,5 @@
-// Buttons that copy the text of another element; without this script the text is there to be selected.
+// Buttons that copy the text of another element, or what it stands for where it shows escapes (data-exact);
+// without this script the text is there to be selected.
 "use strict";
 if (navigator.clipboard) {
   for (const button of document.querySelectorAll("button[data-copies]")) button.hidden = false;
@@ -8,7 +9,7 @@ if (navigator.clipboard) {
     if (!source) return;
     const label = button.textContent;
     try {
-      await navigator.clipboard.writeText(source.textContent);
+      await navigator.clipboard.writeText(source.dataset.exact ?? source.textContent);
       button.textContent = "Copied";
     } catch {
       window.getSelection().selectAllChildren(source);

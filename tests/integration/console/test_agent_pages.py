@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from tests.integration.console.browser import Visit
 from tests.integration.console.conftest import key_of
-from tests.integration.http.client import Client
+from tests.integration.http.client import POLICY, Client
 from tests.integration.http.serving import Running
+from tests.support.cli import run_trails
+from tests.support.ledgers import TABLE
+from tests.support.postgres import Database
 
 ATTACKS = (
     "<img src=x onerror=alert(1)>",
@@ -17,6 +23,16 @@ ATTACKS = (
     "{{ 7*7 }}",
     '"><svg/onload=x>',
 )
+
+
+def tamper(database: Database, change: str, agent: str) -> None:
+    """A superuser changes the policy record of an agent, past everything that the database checks."""
+    with psycopg.connect(database.admin_url) as admin:
+        admin.execute(f"ALTER TABLE {TABLE} DISABLE TRIGGER ALL".encode())
+        query = "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'c'"
+        for (found,) in admin.execute(query.encode(), [TABLE]).fetchall():
+            admin.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT {found}".encode())
+        admin.execute(f"UPDATE {TABLE} SET {change} WHERE agent_id = %s AND seq = 1".encode(), [agent])
 
 
 def administrative(operator: Client, act: str) -> list[dict[str, Any]]:
@@ -49,6 +65,48 @@ def test_the_fleet_is_shown_with_its_standing(signed_in: Visit, operator: Client
     assert '<a href="/approvals?agent=scout">1</a>' in html
     assert "done &lt;b&gt;" in html
     assert "no guard" in html
+
+
+def test_the_list_and_the_page_of_an_agent_say_the_same_of_it(
+    signed_in: Visit, operator: Client, database: Database
+) -> None:
+    names = ("alive", "waiting", "observed", "terminated", "quarantined")
+    for name in names:
+        agent = operator.create(name, None if name == "observed" else POLICY)
+        if name == "waiting":
+            agent.post(f"/v1/agents/{name}/actions", {"tool": "send_email"})
+    operator.post("/v1/agents/terminated/terminate", {"reason": "done", "by": "x"})
+    tamper(database, "signed_text = replace(signed_text, 'search', 'forged')", "quarantined")
+    signed_in.get("/agents/quarantined/log")  # reads it, and finds it
+    home = signed_in.get("/").text
+    for name in names:
+        row = home[home.index(f'<a href="/agents/{name}">') :]
+        head = signed_in.get(f"/agents/{name}").text.partition("<h1>")[2].partition("</h1>")[0]
+        for html in (row, head):
+            found = re.search(r'<span class="tag [^"]*">([a-z]+)</span>', html)
+            assert found is not None, name
+            assert found[1] == name
+
+
+def test_of_a_chain_that_does_not_verify_the_evidence_can_be_had(
+    signed_in: Visit, operator: Client, database: Database, tmp_path: Path
+) -> None:
+    scout = operator.create("scout")
+    scout.post("/v1/agents/scout/actions", {"tool": "search"})
+    tamper(database, "signed_text = replace(signed_text, 'search', 'forged')", "scout")
+    signed_in.get("/agents/scout/log")  # reads it, and finds it
+    page = signed_in.get("/agents/scout").text
+    assert "This chain does not verify" in page
+    assert 'href="/agents/scout/export.jsonl" download' in page
+    shown = signed_in.get("/agents/scout/export.jsonl")
+    assert shown.status == 200
+    file = tmp_path / "scout.jsonl"
+    file.write_text(shown.text)
+    verified = run_trails("verify", file, "--json")
+    assert verified.json["verdict"] == "tampered"
+    assert "content" in verified.out
+    assert administrative(operator, "exported")[-1]["agent_id"] == "scout"
+    assert signed_in.get("/export.zip").text.startswith("PK")
 
 
 def test_the_fleet_is_searched_filtered_and_turned_round_by_its_address(

@@ -65,7 +65,7 @@ def filled(operator: Client) -> Client:
 
 def assert_tells_when(html: str) -> None:
     """A verdict is one of a moment: the page that shows it later says of which."""
-    found = re.search(r'Ended <time datetime="([^"]+)"[^>]*>[^<]+</time> UTC', html)
+    found = re.search(r'Ended <time datetime="([^"]+)"[^>]*>[^<]+ UTC</time>', html)
     assert found is not None
     assert abs(dt.datetime.fromisoformat(found[1]).timestamp() - time.time()) < 600
 
