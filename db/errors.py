@@ -40,8 +40,9 @@ _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
 
 # Classes of SQLSTATE (their first two characters) and single states after which trying again is right.
 # 42501 is no passing trouble in itself, but whatever the cause: nothing may be allowed, nothing was written.
+# 55000 is said, among other things, by a database that takes no connections for a while.
 _PASSING_CLASSES: Final = frozenset({"08", "40", "53", "57", "58", "XX"})
-_PASSING_STATES: Final = frozenset({"25006", "25P03", "28000", "28P01", "3D000", "42501", "55P03"})
+_PASSING_STATES: Final = frozenset({"25006", "25P03", "28000", "28P01", "3D000", "42501", "55000", "55P03"})
 _LIMITS_CLASS: Final = "54"
 
 _INTERNAL_CLASS: Final = "XX"

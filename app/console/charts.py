@@ -10,13 +10,16 @@ import msgspec
 
 WIDTH: Final = 960.0
 HEIGHT: Final = 240.0
-LEFT: Final = 44.0
-BOTTOM: Final = 26.0
+LEFT: Final = 64.0
+RIGHT: Final = 52.0
+"""Room for the numbers beside the grid, and for half of the last time below, in the largest text."""
+
+BOTTOM: Final = 30.0
 TOP: Final = 10.0
 
 _MOST_COLUMN: Final = 64.0
 _GRID_LINES: Final = 4
-_LABELS: Final = 8
+_LABELS: Final = 7
 _GAP: Final = 0.8
 _DECIMAL: Final = (1, 2, 5)
 
@@ -64,7 +67,7 @@ def stack(
     """
     totals = [sum(counts.get((at, one), 0) for one in range(series)) for at in steps]
     top = _round_up(max(totals, default=0))
-    slot = (WIDTH - LEFT) / max(1, len(steps))
+    slot = (WIDTH - LEFT - RIGHT) / max(1, len(steps))
     width = min(_MOST_COLUMN, max(1.0, slot * _GAP))
     blocks: list[Block] = []
     for place, at in enumerate(steps):

@@ -7,9 +7,10 @@ import json
 from litestar.exceptions import NotFoundException
 from litestar.response import Response
 
+from app.console import telling  # noqa: F401  its filters
 from app.console.cookie import no_cookie
 from app.console.page import HEADERS, TEMPLATES
-from app.console.visitor import SignInNeededError, sign_in_place, visitor_if_known
+from app.console.visitor import SignInNeededError, has_visit, sign_in_place, visitor_if_known
 from app.errors import NotFoundError
 from app.http.exchange import Call, exchange_in
 from app.http.problems import problem_of
@@ -28,7 +29,11 @@ def told(request: Call, error: Exception) -> Response[bytes]:
     problem = problem_of(error, request_id)
     said = json.loads(problem.body)
     html = TEMPLATES.get_template("trouble.html").render(
-        visitor=visitor_if_known(request), title=said["title"], message=said["error"], request_id=request_id
+        visitor=visitor_if_known(request),
+        may_be_signed_in=has_visit(request),
+        title=said["title"],
+        message=said["error"],
+        request_id=request_id,
     )
     return _response(html, problem.status, dict(problem.headers))
 

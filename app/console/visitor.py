@@ -149,6 +149,12 @@ def visitor_if_known(request: Call) -> Visitor | None:
     return _notes_of(request).get(_VISITOR)
 
 
+def has_visit(request: Call) -> bool:
+    """Whether the browser holds a cookie of ours: nothing is proven by it, and it shows the way at most."""
+    cookie = cookie_of(request)
+    return cookie is not None and not cookie.is_over
+
+
 def _notes_of(request: Call) -> dict[str, Any]:
     """The request's scope as what ASGI lets it be: a dictionary to which applications add keys."""
     return cast("dict[str, Any]", request.scope)

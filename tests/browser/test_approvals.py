@@ -11,10 +11,12 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from app.client import Guard
-from tests.browser.watching import PHONE, fits, sign_in, window
+from tests.browser.watching import PHONE, Watch, fits, sign_in, window
 from tests.integration.console.conftest import key_of
+from tests.integration.console.outage import away
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running
+from tests.support.postgres import Database
 
 POLICY: dict[str, Any] = {
     "budget": 50,
@@ -97,6 +99,24 @@ async def test_the_queue_renews_itself_and_the_title_counts(page: Page, scout: C
     await expect(page.get_by_text('"second"')).to_be_visible()
     await expect(page.locator("#waiting")).to_have_text("2 waiting")
     await expect(page.locator("#open-scout-act-1")).to_be_focused()
+
+
+async def test_a_queue_that_renews_itself_no_more_says_so(
+    browser: Browser, service: Running, scout: Client, database: Database
+) -> None:
+    ask(scout, "scout")
+    watch = Watch(service.url)
+    async with window(browser, service.url, watch=watch) as page:
+        await sign_in(page, service.operator_token, then="/approvals")
+        note = page.get_by_text("The connection is lost")
+        await expect(page.locator("#open-scout-act-1")).to_be_visible()
+        await expect(note).to_be_hidden()
+        with away(database):
+            await expect(note).to_be_visible()
+        await expect(note).to_be_hidden()
+        ask(scout, "scout", value={"to": "second"})
+        await expect(page.get_by_text('"second"')).to_be_visible()
+        watch.trouble.clear()
 
 
 async def test_g10_who_comes_too_late_sees_what_was_decided(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.browser.watching import Watch, sign_in, window
+from tests.browser.watching import DESK, PHONE, Watch, fits, sign_in, window
+from tests.integration.console.conftest import key_of
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running
+
+LINE_PX = 24
+"""A line of text; what is twice as high has broken into two."""
 
 
 async def test_a_visit_begins_with_a_key_and_ends_at_the_button(page: Page, operator: Client) -> None:
@@ -17,6 +22,37 @@ async def test_a_visit_begins_with_a_key_and_ends_at_the_button(page: Page, oper
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     await page.goto("/")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+async def test_h17_the_way_back_after_signing_out_shows_nothing(page: Page, operator: Client) -> None:
+    operator.create("scout")
+    for place in ("/", "/agents/scout", "/agents/scout/log"):
+        await page.goto(place)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    for _ in range(3):
+        await page.go_back()
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert "scout" not in await page.inner_text("body")
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+async def test_the_head_of_a_page_breaks_no_word_in_two_lines(
+    browser: Browser, service: Running, operator: Client, size: tuple[int, int]
+) -> None:
+    long_name = "n" * 64
+    async with window(browser, service.url, size=size) as page:
+        for key in (service.operator_token, key_of(operator, "operator", long_name)):
+            await sign_in(page, key)
+            assert await fits(page)
+            for part in await page.locator(".top .brand, .top nav a, .who > *").all():
+                box = await part.bounding_box()
+                if box is not None:
+                    assert box["height"] < 2 * LINE_PX, await part.inner_text()
+                    assert box["x"] >= 0
+                    assert box["x"] + box["width"] <= size[0]
+            await page.get_by_role("button", name="Sign out").click()
 
 
 async def test_an_ended_visit_leads_to_the_sign_in_and_back(page: Page, service: Running) -> None:

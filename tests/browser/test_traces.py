@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
+import os
 import re
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.browser.watching import DESK, PHONE, fits, sign_in, window
+from tests.browser.watching import DESK, PHONE, Watch, fits, picture, sign_in, window
 from tests.integration.http.client import Client
 from tests.integration.http.posting import SESSION, fragment, node, node_id
 from tests.integration.http.serving import Running
+from tests.integration.http.test_sessions import TRAIL, tamper
+from tests.support.postgres import Database
 
 PLACE = f"/sessions/{SESSION}"
 FAILED = {"status": "failed", "error": {"message": "index is down"}}
+
+LEGIBLE_PX = 13
+"""The height of a line of the smallest text that is read without effort: letters of about 12 pixels."""
 
 ATTACKS = (
     "<img src=x onerror=alert(1)>",
@@ -148,6 +157,58 @@ def _as_shown(text: str) -> str:
     for char in "\u202e\u200b\u2028":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return " ".join(text.split())
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize(
+    "period", ["", "?since={hours}", "?since=2025-01-01"], ids=["days", "hours", "months"]
+)
+async def test_a_chart_is_legible_and_its_texts_stand_apart(
+    browser: Browser, service: Running, mailer: Client, size: tuple[int, int], period: str
+) -> None:
+    post(mailer, *(node(number, None, outputs=FAILED) for number in range(1_200)))
+    hours = (dt.datetime.now(dt.UTC) - dt.timedelta(hours=60)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    async with window(browser, service.url, size=size) as page:
+        await sign_in(page, service.operator_token)
+        await page.goto("/failures" + period.format(hours=hours))
+        boxes = await page.locator(".chart text.axis").evaluate_all(
+            "all => all.map(one => { const [box, around] ="
+            " [one, one.ownerSVGElement].map(each => each.getBoundingClientRect());"
+            " return [box.left, box.right, box.top, box.bottom, around.left, around.right] })"
+        )
+        assert len(boxes) > 6
+        for left, right, top, bottom, edge, end in boxes:
+            assert bottom - top >= LEGIBLE_PX
+            assert edge - 0.5 <= left <= right <= end + 0.5
+        for one, other in itertools.combinations(boxes, 2):
+            assert one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2] + 2
+        assert await fits(page)
+        if folder := os.environ.get("TRAILS_TEST_PICTURES"):
+            await picture(page, Path(folder) / f"failures-{size[0]}-{len(period)}.png")
+
+
+FORGED = f"""UPDATE {TRAIL} SET signed_text = replace(signed_text, 'plan', 'forged')
+ WHERE agent_id = 'mailer' AND seq = 1"""
+
+
+async def test_a_node_that_cannot_be_shown_any_more_says_so(
+    browser: Browser, service: Running, mailer: Client, database: Database
+) -> None:
+    post(mailer, *story())
+    watch = Watch(service.url)
+    async with window(browser, service.url, watch=watch) as page:
+        await sign_in(page, service.operator_token, then=PLACE)
+        await page.get_by_role("link", name="answer").click()
+        beside = page.get_by_label("Selected node")
+        await expect(beside.get_by_role("heading", name="answer")).to_be_visible()
+        tamper(database, FORGED)
+        await page.get_by_role("link", name="plan").first.click()
+        await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+        await expect(page.get_by_text("its record does not verify")).to_be_visible()
+        await page.get_by_role("link", name="Sessions").click()
+        await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+        assert [said for said in watch.trouble if "Response Status Error Code 404" not in said] == []
+        watch.trouble.clear()
 
 
 async def test_without_scripts_everything_is_there(

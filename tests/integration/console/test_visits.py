@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import time
 
 import asyncpg
 import pytest
 
 from app.console import cookie
+from app.http import event_stream
 from app.http.limits import SIGN_INS
 from app.settings import Secrets
 from tests.integration.console.browser import Visit
 from tests.integration.console.conftest import key_of
+from tests.integration.console.outage import away
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running, serve
 from tests.support.postgres import Database
@@ -82,6 +86,68 @@ def test_a_working_day_is_the_end(
     monkeypatch.setattr(cookie, "SESSION_SECS", 0)
     signed_in.sign_in(service.operator_token)
     assert signed_in.get("/").status == 303
+
+
+def test_the_stream_of_a_page_ends_with_its_visit(signed_in: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "CHECK_SECS", 0.1)
+    csrf = signed_in.csrf()
+    connection = http.client.HTTPConnection(signed_in.address, timeout=20)
+    named = {"Cookie": "; ".join(f"{name}={value}" for name, value in signed_in.cookies.items())}
+    connection.request("GET", "/approvals/stream", headers=named)
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["cache-control"]) == (200, "no-store")
+    assert b"event: queue" in answer.readline() + answer.readline() + answer.readline()
+    assert signed_in.post("/sign-out", {"csrf": csrf}).status == 303
+    rest = answer.read().decode()  # to its end, or the time is over
+    assert rest.rstrip().splitlines()[-2] == "event: end"
+    assert '"code": "unauthorized"' in rest
+    connection.close()
+
+
+def test_of_two_tabs_the_one_that_was_left_says_what_to_do(signed_in: Visit, operator: Client) -> None:
+    """Signing in anew in another tab ends the visit of the first: its forms do nothing, and say why."""
+    operator.create("scout")
+    old = signed_in.csrf("/agents/scout")
+    form = {"csrf": old, "severity": "minor", "reason": "x", "once": "1"}
+    signed_in.sign_in(key_of(operator, "operator", "Ada"))
+    shown = signed_in.post("/agents/scout/scars", form)
+    assert shown.status == 403
+    assert "earlier visit; open the page again" in shown.text
+    assert 'aria-label="Main"' in shown.text
+    assert signed_in.post("/sign-out", {"csrf": signed_in.csrf()}).status == 303
+    assert signed_in.post("/agents/scout/scars", form).headers["location"] == "/sign-in"
+    assert operator.get("/v1/agents/scout").json["scar_score"] == 0
+
+
+def test_without_its_database_a_page_says_so_and_shows_the_way(
+    service: Running, signed_in: Visit, operator: Client, database: Database
+) -> None:
+    operator.create("scout")
+    csrf = signed_in.csrf("/agents/scout")
+    with away(database):
+        for place in ("/", "/agents/scout", "/approvals", "/sessions", "/keys", "/administration"):
+            shown = signed_in.get(place)
+            assert shown.status == 503, place
+            assert shown.headers["retry-after"] == "1"
+            assert shown.headers["cache-control"] == "no-store"
+            assert shown.text.count('aria-label="Main"') == 1, place
+            assert "scout" not in shown.text
+        form = {"csrf": csrf, "severity": "minor", "reason": "x", "once": "1"}
+        assert signed_in.post("/agents/scout/scars", form).status == 503
+        assert signed_in.post("/sign-out", {"csrf": csrf}).status == 503
+        assert signed_in.cookies, "nobody is signed out by it"
+        assert Visit(service.url).get("/").headers["location"] == "/sign-in"
+        fresh = Visit(service.url).post("/sign-in", {"key": service.operator_token})
+        assert fresh.status == 503
+        assert 'aria-label="Main"' not in fresh.text
+        assert signed_in.get("/guides").status == 200
+    for _ in range(50):
+        shown = signed_in.get("/agents/scout")
+        if shown.status == 200:
+            break
+        time.sleep(0.1)
+    assert shown.status == 200
+    assert 'action="/sign-out"' in shown.text
 
 
 def test_by_tls_no_neighbour_can_plant_a_cookie(service: Running, visit: Visit) -> None:

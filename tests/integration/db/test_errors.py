@@ -26,6 +26,7 @@ RAISED = {
     "53100": UnavailableError,
     "53200": UnavailableError,
     "53300": UnavailableError,
+    "55000": UnavailableError,
     "55P03": UnavailableError,
     "57014": UnavailableError,
     "57P01": UnavailableError,

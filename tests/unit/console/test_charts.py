@@ -7,7 +7,7 @@ import datetime as dt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.console.charts import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, stack, steps_between
+from app.console.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, stack, steps_between
 
 START = dt.datetime(2026, 1, 31, 23, 30, tzinfo=dt.UTC)
 
@@ -29,6 +29,7 @@ def test_every_count_has_its_block(length: int, given_: dict[tuple[int, int], in
         assert LEFT <= block.x <= block.x + block.width <= WIDTH + 0.01
         assert TOP - 0.01 <= block.y <= block.y + block.height <= HEIGHT - BOTTOM + 0.01
     assert len(chart.times) <= 8
+    assert all(LEFT <= time.place <= WIDTH - RIGHT for time in chart.times), "with room for their texts"
 
 
 def test_steps_meet_the_whole_period() -> None:
