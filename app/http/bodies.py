@@ -89,6 +89,23 @@ async def read_json(request: Call, grant: Grant) -> Body:
     return await beside(received.raw, lambda: _parse(received.raw, received.idempotency_key))
 
 
+async def read_json_if_any(request: Call, grant: Grant) -> Body:
+    """As ``read_json``, for a route that needs to be told nothing: no body is an empty object.
+
+    Raises:
+        as ``read_json``.
+    """
+    if _announces_body(request.scope):
+        return await read_json(request, grant)
+    return _parse(b"{}", _idempotency_key(request.scope))
+
+
+def _announces_body(scope: Scope) -> bool:
+    """Whether a body follows the request's head."""
+    lengths = headers(scope, b"content-length")
+    return bool(headers(scope, b"transfer-encoding")) or any(length.strip(b"0") for length in lengths)
+
+
 async def receive(request: Call, _: Grant, *, lines: bool = False) -> Received:
     """The request's body as it came, JSON or, with ``lines``, one JSON document a line.
 

@@ -270,7 +270,7 @@ def _complete(operation: dict[str, Any], told: tuple[Operation, Permission | Non
         content = _content(JSON, _schema(described.body), {"body": described.body_example})
         for variant in described.variants:
             _add(content, variant, variant.body, variant.body_example)
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {"required": described.needs_body, "content": content}
     if parameters:
         operation["parameters"] = parameters
     success = _content(described.media_type, _schema(described.answer), {"answer": described.example})

@@ -85,6 +85,7 @@ class Operation(msgspec.Struct, frozen=True):
     otlp: bool = False
     media_type: str = JSON
     forms: tuple[Form, ...] = ()
+    needs_body: bool = True
 
 
 def describe(
@@ -99,6 +100,7 @@ def describe(
     otlp: bool = False,
     media_type: str = JSON,
     forms: tuple[Form, ...] = (),
+    needs_body: bool = True,
 ) -> dict[str, Any]:
     """The ``opt`` of a route: ``@post(path, status_code=200, opt=describe(…))``.
 
@@ -112,6 +114,7 @@ def describe(
         variants: other forms of the body and what they are answered with.
         media_type: the answer's.
         forms: other media types that the answer may have.
+        needs_body: whether there has to be a body, where there may be one.
         otlp: errors are told as OTLP wants it, and spans themselves say what came before, not a key.
     """
     known: list[type[TrailsError]] = [*_ANY, *errors]
@@ -120,7 +123,7 @@ def describe(
     struct, body_example = body or (None, None)
     unique = tuple(dict.fromkeys(known))
     operation = Operation(
-        answer, example, struct, body_example, query, unique, variants, otlp, media_type, forms
+        answer, example, struct, body_example, query, unique, variants, otlp, media_type, forms, needs_body
     )
     access = {PERMISSION: permission} if permission else {PUBLIC: True}
     return {**access, OPERATION: operation}

@@ -12,7 +12,7 @@ from app.errors import BadRequestError, ConflictError, IdempotencyConflictError,
 from app.guard.fields import FieldError, body_of, text
 from app.http import documents, examples
 from app.http.access import check_agent_id, granted
-from app.http.bodies import read_json
+from app.http.bodies import read_json, read_json_if_any
 from app.http.exchange import Call, services_of
 from app.http.feed import MAX_NAMED, check_kind
 from app.http.operation import describe
@@ -48,8 +48,10 @@ async def create_webhook(request: Call) -> Answer:
     """
     grant = granted(request)
     body = await read_json(request, grant)
-    wanted = _new(body.value)
-    webhook, secret = await services_of(request).ledger.webhooks.create(grant, wanted, body.stamp("webhooks"))
+    services = services_of(request)
+    webhook, secret = await services.ledger.webhooks.create(
+        grant, _new(body.value), services.settings.webhook_allow or (), body.stamp("webhooks")
+    )
     return answer({"webhook": webhook, "secret": secret})
 
 
@@ -111,6 +113,7 @@ async def enable_webhook(request: Call) -> Answer:
     opt=describe(
         Permission.SET_WEBHOOKS,
         body=(documents.WebhookTrial, {}),
+        needs_body=False,
         answer=documents.WebhookTried,
         example=examples.WEBHOOK_TRIED,
         errors=(NotFoundError,),
@@ -123,7 +126,7 @@ async def try_webhook(request: Call) -> Answer:
     """
     grant = granted(request)
     webhook_id = _id_of(request)
-    body = await read_json(request, grant)
+    body = await read_json_if_any(request, grant)
     try:
         body_of(body.value)
     except FieldError as error:

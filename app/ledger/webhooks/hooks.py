@@ -22,7 +22,7 @@ from app.ledger.feed.batches import Wanted
 from app.ledger.keys.keystore import require_active
 from app.ledger.tenancy.administration import written
 from app.ledger.webhooks.signing import SECRET_BYTES, secret_text
-from app.ledger.webhooks.target import parse_url, shown
+from app.ledger.webhooks.target import parse_url, refuse_address, shown
 from db.webhooks import WebhookRow
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from app.ledger.idempotency import Stamp
     from app.ledger.tenancy.administration import Administration
     from app.ledger.tenancy.standings import Standings
+    from app.ledger.webhooks.target import Networks
     from app.principal import Grant
     from db.pool import Connection, Pool
 
@@ -93,17 +94,24 @@ class Webhooks:
         self._standings = standings
 
     async def create(
-        self, grant: Grant, wanted: NewWebhook, mark: Stamp | None = None
+        self, grant: Grant, wanted: NewWebhook, networks: Networks, mark: Stamp | None = None
     ) -> tuple[JsonObject, str]:
         """Sets a webhook up, which is told what comes from now on; returns what it is, and its secret.
 
+        Args:
+            grant: of whoever asks.
+            wanted: where to, and which records.
+            networks: where webhooks may go although it is not public.
+            mark: of the request, so that it is carried out once.
+
         Raises:
-            BadRequestError: the name or the URL breaks its rule.
+            BadRequestError: the name or the URL breaks its rule, or names an address that is not public.
             ConflictError: the tenant has as many as it may, or the stamp was used.
             ForbiddenError: the tenant is suspended.
         """
         await self._standings.writable(grant.tenant_id)
         url, name = parse_url(wanted.url), check_name(wanted.name)
+        refuse_address(url, networks)
         secret, webhook_id = os.urandom(SECRET_BYTES), os.urandom(_ID_BYTES).hex()
         cursor = self._feed.seal(grant.tenant_id, await self._feed.from_now(grant.tenant_id))
         told: JsonObject = {

@@ -76,10 +76,8 @@ class Sender:
             return Attempt(None, str(error))
         except (TimeoutError, httpx2.TimeoutException):
             return Attempt(None, f"no answer within {ATTEMPT_SECS:g} seconds")
-        except ssl.SSLError:
-            return Attempt(None, "its certificate is not valid")
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-            return Attempt(None, f"it cannot be reached ({type(error).__name__})")
+            return Attempt(None, _tls_trouble(error) or f"it cannot be reached ({type(error).__name__})")
 
     async def _send(self, event_id: str, body: bytes) -> Attempt:
         address = await resolved(self._url, self._networks)
@@ -102,6 +100,17 @@ class Sender:
         await answer.aclose()
         problem = None if answer.status_code in TAKEN else f"it answered {answer.status_code}"
         return Attempt(answer.status_code, problem)
+
+
+def _tls_trouble(error: BaseException | None) -> str | None:
+    """What was wrong with the receiver's TLS, if that was it: an error of the client does not say."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate is not valid: {error.verify_message}"
+        if isinstance(error, ssl.SSLError):
+            return f"it does not speak TLS as it should ({error.reason or 'SSLError'})"
+        error = error.__cause__ or error.__context__
+    return None
 
 
 _context: ssl.SSLContext | None = None

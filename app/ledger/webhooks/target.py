@@ -99,6 +99,39 @@ def is_allowed(address: Address, networks: Networks) -> bool:
     return any(plain in network for network in networks)
 
 
+def refuse_address(url: SplitResult, networks: Networks) -> None:
+    """Refuses a URL that names an address where no webhook may go, so that whoever sets it up hears of it.
+
+    What a name leads to is looked at whenever it is told something, and may be another address each time.
+
+    Raises:
+        BadRequestError: says what to give instead.
+    """
+    host = url.hostname or ""
+    address = _literal(host)
+    if address is None or is_allowed(address, networks):
+        return
+    if not is_public(address):
+        raise BadRequestError(
+            f"url: {host} is not a public address, and webhooks go to no other; an administrator of the "
+            "service may allow its network (TRAILS_WEBHOOK_ALLOW)"
+        )
+    if url.scheme != "https":
+        raise BadRequestError(f"url: {host} is a public address, and is told nothing without https")
+
+
+def _literal(host: str) -> Address | None:
+    """The address that a host is, in each form in which looking it up would take it for one."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        return IPv4Address(socket.inet_aton(host))  # 127.1, 0x7f000001 and 2130706433 are addresses, too
+    except OSError:
+        return None
+
+
 async def resolved(url: SplitResult, networks: Networks) -> Address:
     """The address that a request to the URL is to be sent to.
 

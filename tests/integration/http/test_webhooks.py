@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import msgspec
 import pytest
+from pytest_postgresql.executors import NoopExecutor
 
 from app.http import documents
 from app.ledger.feed import poller
@@ -20,7 +23,8 @@ from tests.integration.http.client import Client
 from tests.integration.http.posting import event
 from tests.integration.http.serving import Running, serve
 from tests.integration.http.test_event_stream import until
-from tests.support.postgres import Database
+from tests.support.certificate import make_certificate
+from tests.support.postgres import Database, Server, fresh_database
 from tests.support.receiving import Receiver, receiving
 
 LOCAL = (ip_network("127.0.0.0/8"),)
@@ -320,27 +324,87 @@ def test_one_that_says_nothing_is_given_up_on(operator: Client, monkeypatch: pyt
     assert "cannot be reached" in found.problem
 
 
+def test_what_is_wrong_with_a_certificate_is_told(operator: Client, tmp_path: Path) -> None:
+    made_for = make_certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made_for.certificate, made_for.key)
+    with receiving(context) as secured, receiving() as plain:
+        problems = []
+        for port in (secured.port, plain.port):
+            url = f"https://127.0.0.1:{port}/"
+            reply = operator.post("/v1/webhooks", {"name": "x", "url": url, "kinds": ["scar"]})
+            problems.append(tried(operator, reply.json["webhook"]["webhook_id"]).problem)
+        assert problems[0] == "its certificate is not valid: self-signed certificate"
+        assert "does not speak TLS" in str(problems[1])
+        assert secured.got == plain.got == []
+
+
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "localhost", "0x7f000001", "2130706433", "127.1", "[::1]", "[::ffff:127.0.0.1]",
+    ["127.0.0.1", "0x7f000001", "2130706433", "127.1", "[::1]", "[::ffff:127.0.0.1]",
      "[64:ff9b::7f00:1]", "169.254.169.254", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1",
      "0.0.0.0",  # noqa: S104  nobody binds to it
      "[fd00:ec2::254]", "[fe80::1]", "224.0.0.1", "168.63.129.16", "[2002:7f00:1::]", "255.255.255.255"],
 )  # fmt: skip
-def test_what_is_not_public_is_told_nothing(database: Database, receiver: Receiver, host: str) -> None:
-    with serve(database.app_url) as service:
-        operator = Client(service.url, service.operator_token)
-        url = f"https://{host}:{receiver.port}/"
-        reply = operator.post("/v1/webhooks", {"name": "x", "url": url, "kinds": ["scar"]})
-        found = tried(operator, reply.json["webhook"]["webhook_id"])
-    assert found.problem is not None
-    assert "not public" in found.problem or "no address" in found.problem
+def test_an_address_that_is_not_public_is_refused_when_it_is_given(
+    refusing: Running, receiver: Receiver, host: str
+) -> None:
+    operator = Client(refusing.url, refusing.operator_token)
+    reply = operator.post("/v1/webhooks", {"name": "x", "url": f"https://{host}:{receiver.port}/"})
+    assert (reply.status, reply.json["code"]) == (400, "bad_request")
+    assert "not a public address" in reply.json["message"]
+    assert "TRAILS_WEBHOOK_ALLOW" in reply.json["message"]
+    assert listed(operator) == []
+    assert acts(operator) == []
+
+
+@pytest.fixture(scope="module")
+def refusing(postgres: Server, template: NoopExecutor) -> Iterator[Running]:
+    """The service, which may tell nobody but the internet."""
+    with fresh_database(postgres, template.template_dbname) as made, serve(made.app_url) as running:
+        yield running
+
+
+def test_a_name_that_leads_here_is_told_nothing(refusing: Running, receiver: Receiver) -> None:
+    operator = Client(refusing.url, refusing.operator_token)
+    url = f"https://localhost:{receiver.port}/"
+    reply = operator.post("/v1/webhooks", {"name": "x", "url": url, "kinds": ["scar"]})
+    webhook_id = reply.json["webhook"]["webhook_id"]
+    assert "not public" in str(tried(operator, webhook_id).problem)
+    assert receiver.got == []
+    operator.send("DELETE", f"/v1/webhooks/{webhook_id}")
+
+
+def test_an_address_that_is_not_allowed_any_more_is_told_nothing(
+    database: Database, receiver: Receiver
+) -> None:
+    known = Secrets("an operator's token of the tests alone", b"k" * 32)
+    with serve(database.app_url, known=known, webhook_allow=LOCAL) as service:
+        webhook_id, _ = made(Client(service.url, service.operator_token), receiver, kinds=["scar"])
+    with serve(database.app_url, known=known) as service:
+        found = tried(Client(service.url, service.operator_token), webhook_id)
+    assert "not public" in str(found.problem)
     assert receiver.got == []
 
 
-def test_what_is_public_is_told_nothing_without_https(operator: Client) -> None:
-    reply = operator.post("/v1/webhooks", {"name": "x", "url": "http://8.8.8.8/", "kinds": ["scar"]})
-    assert "https" in str(tried(operator, reply.json["webhook"]["webhook_id"]).problem)
+def test_a_public_address_without_https_is_refused(operator: Client) -> None:
+    reply = operator.post("/v1/webhooks", {"name": "x", "url": "http://8.8.8.8/"})
+    assert (reply.status, reply.json["code"]) == (400, "bad_request")
+    assert "https" in reply.json["message"]
+    assert operator.post("/v1/webhooks", {"name": "x", "url": "https://8.8.8.8/"}).status == 200
+
+
+def test_a_trial_needs_no_body(operator: Client, receiver: Receiver) -> None:
+    webhook_id, _ = made(operator, receiver, kinds=["scar"])
+    path = f"/v1/webhooks/{webhook_id}/test"
+    for headers in ({}, {"Content-Type": "application/x-www-form-urlencoded"}, {"Idempotency-Key": "k"}):
+        reply = operator.send("POST", path, headers=headers)
+        assert (reply.status, reply.json["delivered"]) == (200, True), reply.raw
+    assert len(receiver.got) == 3
+    assert operator.post(path, {"x": 1}).status == 400
+    assert operator.send("POST", path, b"{}", {"Content-Type": "text/plain"}).status == 415
+    assert operator.send("POST", f"/v1/webhooks/{webhook_id}/enable").status == 415
+    assert len(receiver.got) == 3
 
 
 @pytest.mark.parametrize(

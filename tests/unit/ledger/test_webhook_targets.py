@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 import pytest
 
+from app.errors import BadRequestError
 from app.ledger.webhooks import target
-from app.ledger.webhooks.target import TargetError, is_public, parse_url, resolved
+from app.ledger.webhooks.target import TargetError, is_public, parse_url, refuse_address, resolved
 
 INNER = """
     127.0.0.1 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 169.254.169.254 172.16.0.1 192.168.1.1 168.63.129.16
@@ -31,6 +32,24 @@ def test_an_address_that_is_not_the_internets_is_not_public(address: str) -> Non
 )
 def test_one_of_the_internet_is(address: str) -> None:
     assert is_public(ip_address(address))
+
+
+WRITTEN = ["127.1", "0x7f000001", "2130706433", "017700000001", "[::1]", "[fe80::1%25eth0]", "10.0.0.1"]
+
+
+@pytest.mark.parametrize("host", WRITTEN)
+async def test_an_address_in_any_form_is_refused_when_it_is_given_and_when_it_is_told(host: str) -> None:
+    url = parse_url(f"https://{host}/hook")
+    with pytest.raises(BadRequestError, match="not a public address"):
+        refuse_address(url, ())
+    with pytest.raises(TargetError, match=r"not public|no address"):
+        await resolved(url, ())
+
+
+def test_an_address_that_is_allowed_and_any_name_are_not_refused() -> None:
+    local = (ip_network("127.0.0.0/8"),)
+    for host in ("127.0.0.1", "127.1", "[::ffff:127.0.0.1]", "8.8.8.8", "localhost", "cafe.example", "dead"):
+        refuse_address(parse_url(f"https://{host}/hook"), local)
 
 
 async def test_names_that_take_long_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
