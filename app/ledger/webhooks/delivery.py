@@ -69,6 +69,19 @@ class Counts:
         self.restarted = 0
 
 
+class Turn:
+    """How long a process has delivered a webhook, and whether it is to make room for another one."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.is_over = False
+
+    @property
+    def secs(self) -> float:
+        """How long it lasts already."""
+        return time.monotonic() - self._began
+
+
 class Delivery:
     """Delivers one webhook as long as it is held."""
 
@@ -89,14 +102,14 @@ class Delivery:
         self._give_up_secs = give_up_secs
         self._counts = counts
 
-    async def run(self, held: Held) -> None:
-        """Takes the webhook, if nobody else has it, and delivers until something ends that."""
+    async def run(self, held: Held, turn: Turn) -> None:
+        """Takes the webhook, if nobody else has it, and delivers until something ends that, or its turn."""
         claimed = await db.webhooks.claim(self._pool, held, LEASE_SECS)
         if claimed is None:
             return
         try:
             if await self._hooks.known(held.tenant_id, held.webhook_id):
-                await self._deliver(held, claimed)
+                await self._deliver(held, claimed, turn)
             else:
                 await db.webhooks.release(self._pool, held, IDLE_SECS)
         except (KeyMaterialError, NotFoundError) as error:
@@ -109,11 +122,11 @@ class Delivery:
                     await db.webhooks.release(self._pool, held, 0)
             raise
 
-    async def _deliver(self, held: Held, claimed: Claimed) -> None:
+    async def _deliver(self, held: Held, claimed: Claimed, turn: Turn) -> None:
         hook = await self._hooks.opened(held.tenant_id, held.webhook_id)
         cursor = await self._begin(held, claimed)
         async with Sender(hook.url, hook.secret, self._networks) as sender:
-            telling = _Telling(self._pool, held, claimed, sender)
+            telling = _Telling(self._pool, held, claimed, sender, turn)
             problem = await self._tell_all(telling, hook, cursor)
         if problem is not None:
             await self._failed(held, telling.failures, problem)
@@ -152,7 +165,11 @@ class Delivery:
         return None
 
     async def _is_ours(self, telling: _Telling) -> bool:
-        """Whether the webhook is still held and in force."""
+        """Whether the webhook is still held and in force, and nobody waits for its place."""
+        if telling.turn.is_over:
+            await telling.note()
+            await db.webhooks.release(self._pool, telling.held, 0)
+            return False
         if telling.must_check():
             held = telling.held
             if not await self._hooks.known(held.tenant_id, held.webhook_id):
@@ -193,10 +210,11 @@ class _Problem(msgspec.Struct, frozen=True):
 class _Telling:
     """How far a holder is, and what of it is noted."""
 
-    def __init__(self, pool: Pool, held: Held, claimed: Claimed, sender: Sender) -> None:
+    def __init__(self, pool: Pool, held: Held, claimed: Claimed, sender: Sender, turn: Turn) -> None:
         self._pool = pool
         self.held = held
         self.sender = sender
+        self.turn = turn
         self._cursor = claimed.cursor
         self._told_at = claimed.told_at
         self._delivered = 0

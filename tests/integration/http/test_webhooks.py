@@ -202,6 +202,31 @@ def test_410_switches_it_off_at_once(operator: Client, receiver: Receiver) -> No
     assert len(receiver.got) == 1
 
 
+def test_more_webhooks_than_a_process_delivers_at_once_take_turns(
+    operator: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliverer, "MOST", 2)
+    monkeypatch.setattr(deliverer, "TURN_SECS", 0.2)
+    operator.create("seen", None)
+    hooks = [made(operator, receiver, name=f"desk {number}", kinds=["event"]) for number in range(5)]
+    post(operator, 3)
+    receiver.wait(lambda: len(set(by_hook(receiver, hooks))) == 5)
+    post(operator, 3)
+    receiver.wait(lambda: all(len(told) >= 6 for told in by_hook(receiver, hooks).values()))
+    for told in by_hook(receiver, hooks).values():
+        assert list(dict.fromkeys(told)) == [("seen", seq) for seq in range(1, 7)]
+        assert told == sorted(told), "in order"
+
+
+def by_hook(receiver: Receiver, hooks: list[tuple[str, str]]) -> dict[str, list[tuple[str, int]]]:
+    """What each webhook was told, as they came; whose it was its signature says."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for one in list(receiver.got):
+        [webhook_id] = [webhook_id for webhook_id, secret in hooks if one.is_signed_by(secret)]
+        found.setdefault(webhook_id, []).append(one.place)
+    return found
+
+
 def test_another_process_goes_on_where_one_stopped(database: Database, receiver: Receiver) -> None:
     known = Secrets("operator-" * 5, b"k" * 32)
     with serve(database.app_url, known=known, webhook_allow=LOCAL) as service:
