@@ -38,6 +38,7 @@ from app.http.problems import no_such_path
 from app.http.responses import Answer
 from app.http.streams import Streams
 from app.http.traffic import CLASSES, Traffic
+from app.ledger.export.wanted import Format
 from app.ledger.feed.poller import Pollers
 from app.ledger.meter import Distribution, Load, Meter
 from app.ledger.webhooks.delivery import Counts
@@ -145,6 +146,7 @@ class _ServiceCollector(Collector):
         yield from _streams(services.streams)
         yield from _feed(services.ledger.feed.pollers)
         yield from _webhooks(services.ledger.deliveries)
+        yield _exports(services.ledger.exports)
         room = services.room
         held = [(("arriving",), room.held), (("work",), room.work.taken)]
         yield _gauges("trails_large_body_bytes", "Bytes of large bodies.", held, "room")
@@ -194,6 +196,17 @@ def _webhooks(counts: Counts) -> Iterator[Metric]:
     yield _counter("trails_webhooks_disabled", about, [((), counts.disabled)])
     about = "Webhooks that began again, since their place was not in this database."
     yield _counter("trails_webhooks_restarted", about, [((), counts.restarted)])
+
+
+def _exports(ended: Mapping[tuple[Format, bool], int]) -> Metric:
+    results = [
+        ((form.value, result), ended.get((form, is_whole), 0))
+        for form in Format
+        for result, is_whole in (("whole", True), ("broken", False))
+    ]
+    return _counter(
+        "trails_exports", "Exports that ended, as they are on record.", results, "format", "result"
+    )
 
 
 def _ledger(meter: Meter) -> Iterator[Metric]:

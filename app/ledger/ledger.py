@@ -167,6 +167,7 @@ class Ledger:
         )
         self.views = Views(self.administration)
         self._exporter = Exporter(pool, self._keystore, self.administration)
+        self.exports = self._exporter.ended
         self.feed = Feed(pool, self._chains, master_key)
         self._approvals = Approvals(pool, self._chains, self._actor, clock)
         self.fleet = Fleet(pool, self._chains, self._actor)

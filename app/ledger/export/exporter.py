@@ -22,7 +22,7 @@ from app.chain.statement import signed_statement, statement_hash, statement_text
 from app.errors import TooManyRequestsError, TrailsError
 from app.ledger.export.run import Run, Seal
 from app.ledger.export.told import Sums
-from app.ledger.export.wanted import MEDIA_TYPES, Wanted, file_name
+from app.ledger.export.wanted import MEDIA_TYPES, Format, Wanted, file_name
 from app.ledger.keys.sealing import signature
 
 if TYPE_CHECKING:
@@ -72,6 +72,9 @@ class Exporter:
         self._keystore = keystore
         self._administration = administration
         self._running: Counter[UUID] = Counter()
+        self.ended: Counter[tuple[Format, bool]] = Counter()
+        """Exports that were begun and have ended, by their form and whether they were whole."""
+
         self._telling: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -101,6 +104,7 @@ class Exporter:
                     telling.sums = run.sums
                     yield Exported(run, run.pieces(self._seal(grant.tenant_id), telling.whole))
             finally:
+                self.ended[wanted.format, telling.is_whole] += 1
                 if not telling.is_whole:
                     await self._tell(telling)
 

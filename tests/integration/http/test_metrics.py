@@ -11,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from app.asgi import create_app
+from app.errors import UnavailableError
 from app.http.edge import Edge
 from app.settings import Secrets
 from tests.integration.http.client import POLICY, Client
@@ -170,6 +171,30 @@ def test_what_is_refused_for_coming_too_fast_is_counted(database: Database) -> N
         told = read(Client(service.url))
         for limit, count in refused.items():
             assert told["trails_rate_limited_total", frozenset({limit})] == count > 0
+
+
+def test_exports_are_counted_by_form_and_by_how_they_ended(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = operator.create("mailer")
+    before = read(operator)
+    assert before["trails_exports_total", frozenset({"parquet", "broken"})] == 0
+    for _ in range(2):
+        assert operator.get("/v1/agents/mailer/export?format=csv").status == 200
+    assert operator.get("/v1/export?format=bundle").status == 200
+    assert agent.get("/v1/agents/mailer/export").status == 403
+    assert operator.get("/v1/agents/nobody/export").status == 404
+
+    async def away(*_: object) -> str:
+        raise UnavailableError("nothing signs")
+
+    monkeypatch.setattr("app.ledger.export.exporter.signature", away)
+    assert operator.get("/v1/agents/mailer/export?format=jsonl").status == 503
+    after = read(operator)
+    assert risen(before, after, "trails_exports_total", "csv", "whole") == 2
+    assert risen(before, after, "trails_exports_total", "bundle", "whole") == 1
+    assert risen(before, after, "trails_exports_total", "jsonl", "broken") == 1
+    assert risen(before, after, "trails_exports_total", "jsonl", "whole") == 0
 
 
 def test_who_accepts_openmetrics_gets_it(operator: Client) -> None:
