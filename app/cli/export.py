@@ -19,7 +19,7 @@ from app.cli.exits import CommandError
 from app.cli.export_chain import Written, export_chain
 from app.cli.export_whole import Summary, export_whole
 from app.cli.on_record import put_on_record
-from app.cli.output import STDOUT, Output, refuse_to_replace, require_folder
+from app.cli.output import STDOUT, Output, cannot_be_written, refuse_to_replace, require_folder
 from app.ledger.export.told import EVIDENCE, PARTIAL
 from app.ledger.export.wanted import VIEWS, Format, Wanted, file_name
 from app.opening import look_directly
@@ -125,7 +125,7 @@ def command(  # noqa: D103  click shows _HELP
             exporting = export_whole(settings, url, wanted, tenant, Output(target, force, not as_json))
             _tell(asyncio.run(exporting), as_json=as_json)
     except OSError as error:
-        raise CommandError(f"{error.filename or target} cannot be written: {error.strerror}") from error
+        raise CommandError(cannot_be_written(target, error)) from error
 
 
 class _Options(msgspec.Struct, frozen=True):

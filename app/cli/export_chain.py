@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import UUID
@@ -22,7 +22,7 @@ from app.chain.export import ExportReader
 from app.chain.record import Head, export_line
 from app.chain.strict import JsonObject
 from app.cli.exits import CommandError, complain
-from app.cli.output import STDOUT, Output, Show, output, progress, refuse_to_replace
+from app.cli.output import STDOUT, Output, Show, Writing, output, progress, refuse_to_replace
 
 _LINE_FEED: Final = b"\n"
 _LARGEST_LINE: Final = 64 * 1024 * 1024
@@ -97,7 +97,8 @@ def _part(path: Path, *, anew: bool) -> Iterator[BinaryIO]:
         try:
             yield file
         except BaseException as error:
-            file.flush()
+            with suppress(OSError):  # the disk is full: what is on it is gone on with all the same
+                file.flush()
             if not file.tell() or not path.exists():
                 path.unlink(missing_ok=True)
             elif not isinstance(error, CommandError):
@@ -135,7 +136,7 @@ class _Records(msgspec.Struct, frozen=True):
         return dump_chain(self.url, self.agent_id, tenant=self.tenant, after=seq)
 
 
-async def _write(file: BinaryIO, records: _Records, before: Head | None, show: Show) -> Written:
+async def _write(file: Writing, records: _Records, before: Head | None, show: Show) -> Written:
     """Writes the lines behind ``before``."""
     count, last = 0, None
     after = -1 if before is None else before.seq - 1

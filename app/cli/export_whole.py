@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from app.audit.export import exporting
 from app.cli.local import local_ledger, root_grant
 from app.cli.on_record import not_on_record
-from app.cli.output import Output, Show, output, progress
+from app.cli.output import Output, Show, Writing, output, progress
 from app.errors import TrailsError
 from app.ledger.export.told import Sums
 from app.ledger.export.wanted import Wanted
@@ -71,8 +71,7 @@ async def export_whole(
 
     Raises:
         TrailsError: it cannot be had; says why.
-        CommandError: the file is there.
-        OSError: it cannot be written.
+        CommandError: the file is there, or cannot be written.
     """
     async with _source(settings, url, wanted, tenant) as source:
         with output(to) as file, progress(source.total, shown=to.shown) as show:
@@ -80,7 +79,7 @@ async def export_whole(
         return Summary(to.target, wanted, source.sums.on_record(), source.told, source.on_record)
 
 
-async def _write(file: BinaryIO, source: _Source, show: Show) -> None:
+async def _write(file: Writing, source: _Source, show: Show) -> None:
     async for piece in source.pieces:
         file.write(piece)
         show(source.sums.rows)

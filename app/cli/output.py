@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 import msgspec
 
-from app.cli.exits import CommandError
+from app.cli.exits import CommandError, let_go_of_stdout
 from app.cli.outcome import console_for
 
 STDOUT: Final = "-"
@@ -46,26 +46,72 @@ def require_folder(path: Path) -> None:
         raise CommandError(f"the folder {path.parent.absolute()} is not there; make it first")
 
 
+class Writing(Protocol):
+    """Where bytes go."""
+
+    def write(self, data: bytes, /) -> object:
+        """Takes all of them."""
+
+
+class _Told:
+    """A file of which it is told here when it cannot be written: elsewhere it might pass for the database."""
+
+    def __init__(self, file: BinaryIO, target: str) -> None:
+        self._file = file
+        self._target = target
+
+    def write(self, data: bytes, /) -> None:
+        """Writes all of it."""
+        with _telling(self._target):
+            self._file.write(data)
+
+
 @contextmanager
-def output(to: Output) -> Iterator[BinaryIO]:
-    """Standard output, or a file that gets its name when it is complete and on disk."""
+def output(to: Output) -> Iterator[Writing]:
+    """Standard output, or a file that gets its name when it is complete and on disk.
+
+    Raises:
+        CommandError: it cannot be written.
+    """
     if to.target == STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield _Told(sys.stdout.buffer, to.target)
+        with _telling(to.target):
+            sys.stdout.buffer.flush()
         return
     path = Path(to.target)
     draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with _telling(to.target):
+        file = draft.open("xb")
     try:
-        with draft.open("xb") as file:
-            yield file
+        yield _Told(file, to.target)
+        with _telling(to.target):
             file.flush()
             os.fsync(file.fileno())
         if not to.force:
             refuse_to_replace(to.target)  # somebody may have made it meanwhile
-        draft.replace(path)
+        with _telling(to.target):
+            draft.replace(path)
     finally:
+        with contextlib.suppress(OSError):  # what did not fit will not fit now either
+            file.close()
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
+
+
+@contextmanager
+def _telling(target: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(cannot_be_written(target, error)) from error
+
+
+def cannot_be_written(target: str, error: OSError) -> str:
+    """What is said of it; nothing more is written to standard output then."""
+    if target == STDOUT:
+        let_go_of_stdout()
+        return f"standard output cannot be written: {error.strerror}"
+    return f"{error.filename or target} cannot be written: {error.strerror}"
 
 
 @contextmanager

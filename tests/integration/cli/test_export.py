@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,9 @@ from db import sql_logins
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.integration.cli.test_on_record import ON_RECORD, acts
 from tests.support.cli import Result, run_trails, verify
+from tests.support.small_disk import SmallDisk, small_disk
+
+ROOT = Path(__file__).parents[3]
 
 
 def done(result: Result) -> Result:
@@ -180,6 +187,54 @@ def test_an_interrupted_export_goes_on_where_it_was(trail: Trail, monkeypatch: p
         out.unlink()
     done(trail.trails("export", "scout", "--out", out, "--resume"))  # there is nothing to go on with
     assert out.read_bytes() == whole
+
+
+@pytest.fixture
+def nearly_full() -> Iterator[SmallDisk]:
+    """A disk with room for some records, and not for all of them."""
+    with small_disk(1) as disk:
+        disk.fill()
+        ballast = disk.path / "ballast"
+        os.truncate(ballast, ballast.stat().st_size - 8_192)
+        yield disk
+
+
+def test_what_a_full_disk_has_of_a_chain_is_gone_on_with(trail: Trail, nearly_full: SmallDisk) -> None:
+    whole = trail.trails("export", "scout", "--out", "-").out.encode()
+    out = nearly_full.path / "scout.jsonl"
+    refused = trail.trails("export", "scout", "--out", out)
+    assert refused.code == 1
+    assert f"{out} cannot be written: No space left on device" in refused.err
+    assert "--resume" in refused.err
+    assert not out.exists()
+    assert trail.trails("export", "scout", "--out", out, "--resume").code == 1
+    assert 0 < len((nearly_full.path / "scout.jsonl.part").read_bytes()) < len(whole)
+    nearly_full.clear()
+    done(trail.trails("export", "scout", "--out", out, "--resume"))
+    assert out.read_bytes() == whole
+
+
+def test_a_full_disk_leaves_nothing_of_what_says_that_it_is_whole(
+    trail: Trail, nearly_full: SmallDisk
+) -> None:
+    out = nearly_full.path / "all.jsonl"
+    before = set(nearly_full.path.iterdir())
+    refused = trail.trails("export", "--all", "--out", out)
+    assert refused.code == 1
+    assert f"{out} cannot be written: No space left on device" in refused.err
+    assert set(nearly_full.path.iterdir()) == before
+
+
+def test_a_full_disk_behind_a_pipe_is_told_of(trail: Trail) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "app.cli", "export", "--all", "--out", "-"]
+        env = {**os.environ, **trail.env}
+        told = subprocess.run(command, cwd=ROOT, env=env, stdout=full, stderr=subprocess.PIPE, check=False)
+    said = told.stderr.decode()
+    assert told.returncode == 1
+    assert "standard output cannot be written: No space left on device" in said
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
 
 
 def test_what_does_not_fit_the_chain_is_not_gone_on_with(
