@@ -13,17 +13,22 @@ import struct
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from typing import IO, BinaryIO, Final, cast
 
 import msgspec
 
-from app.chain.keys import PublicKey
 from app.chain.statement import Statement, read_statement
 from app.chain.verdict import Verdict
-from app.cli.exported import FileOptions, Progress, lines_of
+from app.cli.exported import STDIN, FileOptions, Progress, lines_of
 from app.cli.outcome import Outcome, reason_of
 from app.cli.verify_chain import ChainOfFile, SaidChain, said_chain
-from app.errors import ChainError
+from app.cli.verify_chunks import Shared
+from app.cli.verify_end import ChainKeys, End, sealed, untrusted
+from app.errors import ChainError, UnavailableError
+from app.workers import DIED
 
 ZIP: Final = b"PK\x03\x04"
 """How a ZIP file begins."""
@@ -40,12 +45,15 @@ _DESCRIPTOR_BYTES: Final = 24
 """What may stand behind a member that was written as a stream: its lengths once more."""
 
 _MAX_MANIFEST: Final = 256 * 1024 * 1024
+_LOTS_EACH: Final = 8
+"""Lots of members for each worker: chains are of many lengths, and none shall wait for another at the end."""
+
 _KEPT_IN_MEMORY: Final = 16 * 1024 * 1024
 _BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
 """What unpacking a member that was changed ends in."""
 
 
-class _Member(msgspec.Struct, frozen=True):
+class Member(msgspec.Struct, frozen=True):
     """A member as the manifest tells of it; ``log_uuid`` is there when it holds a chain."""
 
     name: str
@@ -65,12 +73,22 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 class _Manifest(msgspec.Struct, frozen=True):
-    members: list[_Member]
+    members: list[Member]
 
 
-def verify_bundle(name: str, file: BinaryIO, options: FileOptions, progress: Progress) -> list[Outcome]:
-    """All outcomes: of each chain, and of the bundle where that is not as it was exported."""
-    bundle = _Bundle(name, options, progress)
+def verify_bundle(
+    name: str, file: BinaryIO, options: FileOptions, progress: Progress, shared: Shared | None = None
+) -> list[Outcome]:
+    """All outcomes: of each chain, and of the bundle where that is not as it was exported.
+
+    Args:
+        name: the file's.
+        file: it.
+        options: what the command line says.
+        progress: told how many bytes were unpacked.
+        shared: workers that verify members, each some of them, where the file can be opened by its name.
+    """
+    bundle = _Bundle(name, options, progress, None if name == STDIN else shared)
     try:
         with _seekable(file) as found:
             bundle.read(found)
@@ -105,13 +123,14 @@ class _Kept:
 class _Bundle:
     """Reads one bundle."""
 
-    def __init__(self, name: str, options: FileOptions, progress: Progress) -> None:
+    def __init__(self, name: str, options: FileOptions, progress: Progress, shared: Shared | None) -> None:
         self._name = name
         self._options = options
         self._progress = progress
+        self._shared = shared
         self._chains: list[Outcome] = []
         self._troubles: list[tuple[Verdict, str]] = []
-        self._keys: set[str] = set()
+        self._keys: list[ChainKeys] = []
 
     def read(self, file: IO[bytes]) -> None:
         """Verifies all that is in it."""
@@ -172,9 +191,11 @@ class _Bundle:
             self.trouble(Verdict.TAMPERED, f"{MANIFEST}: {error}")
             return
         self._compare(names, [member.name for member in members])
-        for member in members:
-            if member.name in names:
-                self._verify(archive, member)
+        there = set(names)
+        for found in self._verified(archive, [member for member in members if member.name in there]):
+            self._troubles += found.troubles
+            self._keys.append(found.keys)
+            self._chains += [] if found.outcome is None else [found.outcome]
         if not self._troubles:
             self._look_at_signer(statement)
 
@@ -190,43 +211,91 @@ class _Bundle:
         elif there == expected and names != [*told, MANIFEST]:
             self.trouble(Verdict.TAMPERED, "its members stand in another order than the manifest says")
 
-    def _verify(self, archive: zipfile.ZipFile, member: _Member) -> None:
-        digest, size = hashlib.sha256(), 0
-        chain = None
-        if member.chain is not None:
-            chain = ChainOfFile(self._name, self._options, (), partial=False)
-        try:
-            with (
-                archive.open(member.name) as packed,
-                io.BufferedReader(cast("io.RawIOBase", packed)) as lines,
-            ):
-                for line in lines_of(cast("BinaryIO", lines), self._progress):
-                    digest.update(line)
-                    size += len(line)
-                    if size > member.bytes:
-                        break  # what it would unpack to may have no end
-                    if chain is not None:
-                        chain.take(line)
-        except _BROKEN as error:
-            self.trouble(Verdict.TAMPERED, f"{member.name} was changed: {error}")
+    def _verified(self, archive: zipfile.ZipFile, members: Sequence[Member]) -> Iterator[_Found]:
+        """What was found of each member, in their order."""
+        if self._shared is None or sum(member.log_uuid is not None for member in members) < 2:
+            for member in members:
+                yield _verify(archive, member, self._name, self._options, self._progress)
             return
-        if (size, digest.hexdigest()) != (member.bytes, member.sha256):
-            self.trouble(Verdict.TAMPERED, f"{member.name} was changed: its SHA-256 is not the manifest's")
-        if chain is not None and (chain.has_lines or member.records):
-            self._keys |= chain.keys
-            outcome = chain.end(member.chain)
-            self._chains += [] if outcome is None else [outcome]
+        lots = _lots(members, self._shared.jobs * _LOTS_EACH)
+        under_way: list[Future[list[_Found]]] = []
+        executor = self._shared.executor
+        try:
+            under_way.extend(executor.submit(_verify_lot, self._name, lot, self._options) for lot in lots)
+            for lot, future in zip(lots, under_way, strict=True):
+                yield from future.result()
+                self._progress(sum(member.bytes for member in lot))
+        except BrokenProcessPool:
+            raise UnavailableError(DIED) from None
+        finally:
+            for future in under_way:
+                future.cancel()
 
     def _look_at_signer(self, statement: Statement) -> None:
-        key: PublicKey | None = statement.signed_by
-        if key is not None and key.hex not in self._keys | set(self._options.pinned):
-            self.trouble(
-                Verdict.OTHER_KEY,
-                f"{MANIFEST} is signed by key {key.hex}, which is neither pinned nor a chain's in it",
-            )
+        end = End(MANIFEST, "bundle", statement.says.get("taken_at"), statement.signed_by)
+        if (reason := untrusted(end, self._keys, self._options.pinned)) is not None:
+            self.trouble(Verdict.OTHER_KEY, reason)
             return
-        sealed = f"the signed bundle of {statement.says.get('taken_at')}" if key else None
-        self._chains = [msgspec.structs.replace(chain, sealed=sealed) for chain in self._chains]
+        self._chains = sealed(end, self._chains, self._options.pinned)
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What was found of one member; without ``outcome`` it holds no chain, or none that was asked about."""
+
+    troubles: tuple[tuple[Verdict, str], ...]
+    keys: ChainKeys
+    outcome: Outcome | None
+
+
+def _verify(
+    archive: zipfile.ZipFile, member: Member, name: str, options: FileOptions, progress: Progress
+) -> _Found:
+    """Verifies one member: against the manifest, and the chain in it."""
+    digest, size = hashlib.sha256(), 0
+    chain = None
+    if member.chain is not None:
+        chain = ChainOfFile(name, options, (), partial=False)
+    try:
+        with (
+            archive.open(member.name) as packed,
+            io.BufferedReader(cast("io.RawIOBase", packed)) as lines,
+        ):
+            for line in lines_of(cast("BinaryIO", lines), progress):
+                digest.update(line)
+                size += len(line)
+                if size > member.bytes:
+                    break  # what it would unpack to may have no end
+                if chain is not None:
+                    chain.take(line)
+    except _BROKEN as error:
+        return _Found(((Verdict.TAMPERED, f"{member.name} was changed: {error}"),), ChainKeys(), None)
+    troubles: tuple[tuple[Verdict, str], ...] = ()
+    if (size, digest.hexdigest()) != (member.bytes, member.sha256):
+        reason = f"{member.name} was changed: its SHA-256 is not the manifest's"
+        troubles = ((Verdict.TAMPERED, reason),)
+    if chain is None or not (chain.has_lines or member.records):
+        return _Found(troubles, ChainKeys(), None)
+    return _Found(troubles, chain.keys, chain.end(member.chain))
+
+
+def _verify_lot(path: str, members: Sequence[Member], options: FileOptions) -> list[_Found]:
+    """The same of several members, by a process that shares the work."""
+    with zipfile.ZipFile(path) as archive:
+        return [_verify(archive, member, path, options, lambda _: None) for member in members]
+
+
+def _lots(members: Sequence[Member], most: int) -> list[list[Member]]:
+    """The members in their order, in about so many lots of about as many bytes."""
+    each = sum(member.bytes for member in members) // most + 1
+    lots: list[list[Member]] = [[]]
+    size = 0
+    for member in members:
+        if size >= each:
+            lots.append([])
+            size = 0
+        lots[-1].append(member)
+        size += member.bytes
+    return lots
 
 
 def _is_bare(archive: zipfile.ZipFile, file: IO[bytes]) -> bool:

@@ -25,6 +25,7 @@ from app.chain.verify import verify_detached
 from app.cli.anchors import checkpoints, contradiction
 from app.cli.exported import FileOptions, record_text, said_in
 from app.cli.outcome import Outcome
+from app.cli.verify_end import ChainKeys, keys_of
 from app.errors import ChainError, FormatError
 from app.fold.compare import SnapshotCheck
 
@@ -64,6 +65,8 @@ class ChainOfFile:
         self._partial = partial
         self._reader: ExportReader | None = None
         self._first_text = ""
+        self._supposes_a_pin = False
+        """Whether it is a part of a chain that is held against a pinned key."""
 
     def take(self, line: bytes) -> None:
         """The next record's line."""
@@ -78,11 +81,14 @@ class ChainOfFile:
         return self._reader is not None
 
     @property
-    def keys(self) -> frozenset[str]:
-        """The keys (hex) that the chain begins and ends with."""
+    def keys(self) -> ChainKeys:
+        """The keys that it begins and ends with, and whether a pinned one vouches for them."""
         report = None if self._reader is None else self._reader.report()
-        keys = () if report is None else (report.genesis_key, report.key)
-        return frozenset(key.hex for key in keys if key is not None)
+        if report is None:
+            return ChainKeys()
+        known = keys_of(report)
+        is_sound = not report.fault_count and (report.signer_trusted or self._supposes_a_pin)
+        return ChainKeys(known, known if is_sound else frozenset())
 
     def end(self, said: SaidChain | None) -> Outcome | None:
         """What it came to, held against what the file says of it; None: it is of another agent.
@@ -125,6 +131,7 @@ class ChainOfFile:
         if key is not None:
             before = Head(fields.seq - 1, fields.prev_hash, _LONG_AGO)
             reader.audit = ChainAudit.suppose(before, key)
+            self._supposes_a_pin = key.hex in pins
         return reader
 
     def _with_anchors(self, reader: ExportReader, agent_id: str | None, log_uuid: str | None) -> ExportReader:

@@ -35,6 +35,13 @@ _AHEAD: Final = 2
 _LONG_AGO: Final = -(2**62)
 
 
+class Shared(msgspec.Struct, frozen=True):
+    """Workers that read parts of a long file."""
+
+    executor: Executor
+    jobs: int
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """Whole lines of a file, from ``start`` to before ``end``; ``key`` may be in force there."""
 

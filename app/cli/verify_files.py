@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack
 from typing import BinaryIO, Final
 
@@ -30,7 +29,7 @@ from app.cli.exported import (
 )
 from app.cli.marks import Mark, Marked, MarkWriter
 from app.cli.outcome import MarkWord, Outcome, reason_of
-from app.cli.verify_chunks import Lines, ProvenLines
+from app.cli.verify_chunks import Lines, ProvenLines, Shared
 from app.cli.verify_whole import verify_whole
 from app.errors import ChainError, FormatError
 from app.fold.compare import SnapshotCheck
@@ -56,13 +55,6 @@ _MAX_AHEAD_BYTES: Final = 8 * 1024 * 1024
 _FAMILY: Final = "lineage-audit-"
 _GZIP: Final = b"\x1f\x8b"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
-
-
-class Shared(msgspec.Struct, frozen=True):
-    """Workers that read chunks of a long file."""
-
-    executor: Executor
-    jobs: int
 
 
 class FileMarks(msgspec.Struct, frozen=True):
@@ -102,7 +94,7 @@ def verify_file(
     reading = _Reading(name, options, marks)
     try:
         with opened(name) as file:
-            whole = verify_whole(name, file, options, progress)
+            whole = verify_whole(name, file, options, progress, shared)
             if whole is not None:
                 return whole
             _read(file, reading, progress, shared)

@@ -21,6 +21,8 @@ from app.cli.exported import FileOptions, Progress, beginning, lines_of
 from app.cli.outcome import Outcome, reason_of
 from app.cli.verify_bundle import ZIP, verify_bundle
 from app.cli.verify_chain import ChainOfFile, said_chain
+from app.cli.verify_chunks import Shared
+from app.cli.verify_end import ChainKeys, End, sealed, untrusted
 from app.errors import ChainError, FormatError, KeyMaterialError
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -35,11 +37,16 @@ _COPY: Final = (
 )
 
 
-def verify_whole(name: str, file: BinaryIO, options: FileOptions, progress: Progress) -> list[Outcome] | None:
-    """Verifies a file that says what it holds; None if it is another one, of which nothing was read then."""
+def verify_whole(
+    name: str, file: BinaryIO, options: FileOptions, progress: Progress, shared: Shared | None = None
+) -> list[Outcome] | None:
+    """Verifies a file that says what it holds; None if it is another one, of which nothing was read then.
+
+    ``shared`` are workers for the chains of a bundle that is long.
+    """
     start = beginning(file)
     if start.startswith(ZIP) or _is_cut(start, ZIP):
-        return verify_bundle(name, file, options, progress)
+        return verify_bundle(name, file, options, progress, shared)
     if start.removeprefix(_BOM).startswith(BEGINNING) or _is_cut(start, BEGINNING):
         return _Sealed(name, options).read(lines_of(file, progress))
     first = start.partition(b"\n")[0].rstrip(b"\r").removeprefix(_BOM)
@@ -97,7 +104,7 @@ class _Sealed:
         self._troubles: list[tuple[Verdict, str]] = []
         self._outcomes: list[Outcome] = []
         self._chain: ChainOfFile | None = None
-        self._keys: set[str] = set()
+        self._keys: list[ChainKeys] = []
         self._rows = 0
 
     def read(self, lines: Iterator[bytes]) -> list[Outcome]:
@@ -153,7 +160,7 @@ class _Sealed:
             self._trouble(Verdict.TAMPERED, f"a line that ends a chain cannot be read: {error}")
         if not chain.has_lines and said is not None and not said.records:
             return  # a filter that left nothing of it, or a chain without a record, which says so itself
-        self._keys |= chain.keys
+        self._keys.append(chain.keys)
         outcome = chain.end(said)
         if outcome is not None:
             self._outcomes.append(outcome)
@@ -182,19 +189,12 @@ class _Sealed:
             self._look_at_signer(statement)
 
     def _look_at_signer(self, statement: Statement) -> None:
-        key = statement.signed_by
-        known = self._keys | set(self._options.pinned)
-        if not self._options.pinned:
-            known |= {named.hex for named in self._announced.keys}
-        if key is not None and key.hex not in known:
-            self._trouble(
-                Verdict.OTHER_KEY,
-                f"its last line is signed by key {key.hex}, which is neither pinned nor a chain's in it",
-            )
+        end = End("its last line", "export", statement.says.get("taken_at"), statement.signed_by)
+        pinned = self._options.pinned
+        if (reason := untrusted(end, self._keys, pinned, self._announced.keys)) is not None:
+            self._trouble(Verdict.OTHER_KEY, reason)
             return
-        at = statement.says.get("taken_at")
-        sealed = f"the signed export of {at}" if key else None
-        self._outcomes = [msgspec.structs.replace(outcome, sealed=sealed) for outcome in self._outcomes]
+        self._outcomes = sealed(end, self._outcomes, pinned)
 
     def _trouble(self, verdict: Verdict, reason: str) -> None:
         if (verdict, reason) not in self._troubles:

@@ -45,9 +45,10 @@ With the program, offline, on the bundle as it is:
 Without it: unpack, and see that each member has the SHA-256 that manifest.json says. manifest.json is one
 line, signed like a record: take the tail ,"hash":"...","signature":"..." off (64 and 128 hex digits; then put
 the last brace back); the hash is SHA-256 over "lineage-export-v1", a line feed and those bytes, the signature
-Ed25519 over the 32 bytes of the hash, by the key that it names. Lines of records/ are signed in the same way,
-with "lineage-audit-v1" as the first line of what is hashed; prev_hash of each is the hash of the one before,
-of the first 64 zeros; the first record names the first key, and a record of kind key_rotated the next one.
+Ed25519 over the 32 bytes of the hash, by the key that it names: see that you trust that one, or that a chain
+which begins with a key that you trust hands over to it. Lines of records/ are signed in the same way, with
+"lineage-audit-v1" as the first line of what is hashed; prev_hash of each is the hash of the one before, of
+the first 64 zeros; the first record names the first key, and a record of kind key_rotated the next one.
 """
 
 

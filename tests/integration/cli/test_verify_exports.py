@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
+import json
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +16,11 @@ from typing import Any
 
 import pytest
 
+from app.chain.canonical import canonical
+from app.chain.keys import SigningKey
+from app.chain.link import seal_all
+from app.chain.record import Draft, export_line
+from app.chain.statement import read_statement, signed_statement, statement_hash, statement_text
 from app.ledger import Ledger
 from app.ledger.export.wanted import Format, Wanted
 from app.moment import to_microseconds
@@ -20,11 +28,13 @@ from app.principal import Permission, Principal, Role, grant
 from db.pool import create_pool
 from db.schema import DEFAULT_TENANT_ID
 from tests.integration.cli.conftest import TRAIL, Trail
-from tests.support.cli import Result, faults, verify
+from tests.support.cli import Result, faults, run_trails, verify
+from tests.support.jobs import shared_files
 from tests.support.ledgers import MASTER_KEY
 
 NODE = shutil.which("node")
-VERIFIER = Path(__file__).parents[2] / "verifiers" / "verify.mjs"
+ROOT = Path(__file__).parents[3]
+VERIFIER = ROOT / "tests" / "verifiers" / "verify.mjs"
 
 
 def export(trail: Trail, wanted: Wanted) -> bytes:
@@ -48,13 +58,16 @@ def key_of(trail: Trail) -> str:
 
 @pytest.fixture
 def check(trail: Trail, tmp_path: Path) -> Callable[..., Result]:
-    """Writes bytes into a file and verifies it with the tenant's key, as a file and from a pipe."""
+    """Writes bytes into a file and verifies it with the tenant's key: as a file, shared, and from a pipe."""
     key = key_of(trail)
 
     def run(data: bytes, *arguments: object) -> Result:
         path = tmp_path / "export"
         path.write_bytes(data)
         found = verify(path, "--public-key", key, *arguments)
+        with shared_files():
+            shared = run_trails("verify", path, "--public-key", key, *arguments, "--jobs", 3, "--json")
+        assert (shared.code, shared.json) == (found.code, found.json)
         piped = verify("-", "--public-key", key, *arguments, stdin=data)
         assert (piped.code, piped.json["checked"]) == (found.code, found.json["checked"])
         return found
@@ -85,7 +98,10 @@ def test_without_a_pinned_key_it_is_self_declared(trail: Trail, tmp_path: Path) 
     path = tmp_path / "export"
     for form in (Format.JSONL, Format.BUNDLE):
         path.write_bytes(export(trail, Wanted(format=form)))
-        assert verify(path).code == 6
+        found = verify(path)
+        assert found.code == 6
+        assert f"by the word of key {key_of(trail)} alone" in found.json["completeness"]
+        assert found.json["completeness"].startswith("complete as of the signed ")
 
 
 def test_h26_an_export_cut_at_any_line_is_incomplete(trail: Trail, check: Callable[..., Result]) -> None:
@@ -135,19 +151,77 @@ def test_a_chain_taken_out_of_an_export_is_found(trail: Trail, check: Callable[.
     assert check(without).code == 1
 
 
-def test_an_end_signed_by_somebody_else_is_told(trail: Trail, check: Callable[..., Result]) -> None:
-    from app.chain.keys import SigningKey
-    from app.chain.statement import signed_statement, statement_hash, statement_text
-    from tests.integration.http.test_exports import statement_of
+MALLORY = SigningKey.from_raw(bytes(range(32)))
 
+
+def signed_by_mallory(about: str, says: dict[str, Any]) -> bytes:
+    text = statement_text(about, says, MALLORY.public.hex)
+    return signed_statement(text, MALLORY.sign(bytes.fromhex(statement_hash(text)))).encode() + b"\n"
+
+
+def chain_of_mallory() -> tuple[bytes, dict[str, Any]]:
+    """The export lines of a sound chain that begins with another key, and what a file says of it."""
+    said = {"log_id": "mallory", "log_uuid": "0" * 8 + "-0000-4000-8000-" + "0" * 12}
+    genesis = Draft("genesis", {**said, "public_key": MALLORY.public.hex}, "mallory")
+    sealed = seal_all([genesis, Draft("event", {"data": "x"}, "mallory")], None, 0, MALLORY)
+    content = b"".join(export_line(record).encode() + b"\n" for record in sealed)
+    head = sealed[-1].head
+    told = {"agent_id": "mallory", "log_uuid": said["log_uuid"], "records": 2}
+    return content, {**told, "first_seq": 0, "last_seq": head.seq, "head_hash": head.hash}
+
+
+def cut(lines: list[bytes], told: dict[str, Any]) -> tuple[list[bytes], dict[str, Any]]:
+    """A chain without its last three records, and what a file would say of it."""
+    kept = lines[:-3]
+    head = json.loads(kept[-1])
+    return kept, {**told, "records": len(kept), "last_seq": head["seq"], "head_hash": head["hash"]}
+
+
+def cut_and_signed_by_mallory(trail: Trail) -> bytes:
+    """An export of scout whose tail was cut, with a chain of Mallory's, who signs that it is all."""
+    [first, *lines, ended, last] = export(trail, Wanted(agents=("scout",))).splitlines(keepends=True)
+    kept, told = cut(lines, json.loads(ended)["chain"])
+    content, of_mallory = chain_of_mallory()
+    ends = [canonical({"chain": one}).encode() + b"\n" for one in (told, of_mallory)]
+    data = b"".join([first, *kept, ends[0], content, ends[1]])
+    says = read_statement(last.decode().removesuffix("\n"), "trailer").says
+    rows = len(kept) + 2
+    sums = {"rows": rows, "chains": 2, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return data + signed_by_mallory("trailer", {**says, **sums})
+
+
+def test_an_end_signed_by_somebody_else_is_told(trail: Trail, check: Callable[..., Result]) -> None:
     data = export(trail, Wanted())
-    says = statement_of(data).says
-    other = SigningKey.from_raw(bytes(range(32)))
-    text = statement_text("trailer", says, other.public.hex)
-    forged = signed_statement(text, other.sign(bytes.fromhex(statement_hash(text))))
-    found = check(data[: data.rindex(b'{"form"')] + forged.encode() + b"\n")
+    at = data.rindex(b'{"form"')
+    says = read_statement(data[at:-1].decode(), "trailer").says
+    found = check(data[:at] + signed_by_mallory("trailer", says))
     assert found.code == 7
-    assert other.public.hex in notes(found)
+    assert MALLORY.public.hex in notes(found)
+
+
+def test_a_chain_that_somebody_added_vouches_for_no_other(trail: Trail, check: Callable[..., Result]) -> None:
+    """Whoever cuts a chain and adds one of his own may sign the end with that one's key."""
+    data = cut_and_signed_by_mallory(trail)
+    assert check(data).code == 7
+    found = check(data, "--agent", "scout")
+    assert found.code == 7
+    assert "no chain that begins with a pinned key hands over to it" in notes(found)
+
+
+def test_without_a_pinned_key_a_statement_vouches_for_chains_of_its_signer_alone(
+    trail: Trail, tmp_path: Path
+) -> None:
+    path = tmp_path / "export"
+    path.write_bytes(cut_and_signed_by_mallory(trail))
+    found = verify(path)
+    assert found.code == 6
+    assert found.json["completeness"].startswith("complete up to its own last record")
+    by_name = {chain["agent_id"]: chain for chain in found.json["chains"]}
+    assert by_name["scout"]["completeness"].startswith("complete up to its own last record")
+    assert "nothing tells that its tail was not cut" in by_name["scout"]["note"]
+    assert MALLORY.public.hex in by_name["scout"]["note"]
+    assert f"by the word of key {MALLORY.public.hex} alone" in by_name["mallory"]["completeness"]
+    assert by_name["mallory"]["note"] is None
 
 
 def test_t09_a_filtered_export_is_sound_and_no_complete_chain(
@@ -296,6 +370,92 @@ def test_a_bundle_has_everything_that_verifying_takes(trail: Trail, bundle: byte
     ]
     files = sorted((tmp_path / "records").iterdir())
     assert verify(*files, "--public-key", key_of(trail), "--heads", tmp_path / "heads.txt").code == 0
+
+
+def bundle_cut_and_signed_by_mallory(bundle: bytes) -> bytes:
+    """A bundle in which scout's tail was cut, with a chain of Mallory's, who signs that it is all."""
+
+    def change(members: Members) -> Members:
+        [*others, (name, manifest)] = members
+        says = read_statement(manifest.decode().removesuffix("\n"), "manifest").says
+        told: list[Any] = says["members"]
+        made = []
+        for entry, (member, data) in zip(told, others, strict=True):
+            content, entry_now = data, entry
+            if "scout" in member:
+                lines, entry_now = cut(data.splitlines(keepends=True), entry)
+                content = b"".join(lines)
+            made.append((member, content, entry_now))
+        content, of_mallory = chain_of_mallory()
+        made.insert(-2, (f"records/mallory.{of_mallory['log_uuid']}.jsonl", content, of_mallory))
+        entries = [
+            {**entry, "name": member, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for member, data, entry in made
+        ]
+        end = signed_by_mallory("manifest", {**says, "members": entries})
+        return [*((member, data) for member, data, _ in made), (name, end)]
+
+    return repacked(bundle, change)
+
+
+def test_a_chain_that_somebody_added_to_a_bundle_vouches_for_no_other(
+    bundle: bytes, check: Callable[..., Result], tmp_path: Path
+) -> None:
+    data = bundle_cut_and_signed_by_mallory(bundle)
+    assert check(data).code == 7
+    found = check(data, "--agent", "scout")
+    assert found.code == 7
+    assert "no chain that begins with a pinned key hands over to it" in notes(found)
+    found = verify(tmp_path / "export", "--agent", "scout")
+    assert found.code == 6
+    assert found.json["completeness"].startswith("complete up to its own last record")
+    assert "nothing tells that its tail was not cut" in notes(found)
+
+
+async def test_a_key_that_a_chain_hands_over_to_may_sign(trail: Trail, tmp_path: Path) -> None:
+    """The first key is pinned, the tenant's key was changed: what the new one signs is vouched for."""
+    key, path = key_of(trail), tmp_path / "export"
+    async with await create_pool(trail.database.app_url, max_size=4) as pool:
+        ledger = await Ledger.open(pool, master_key=MASTER_KEY)
+        ledger._keystore.settle_secs = 0.0
+        later = await ledger.administration.rotate_signing(DEFAULT_TENANT_ID, "root")
+        handed = [one async for one in ledger.administration.hand_over(DEFAULT_TENANT_ID, later)]
+        assert {one.problem for one in handed} == {None}
+        await ledger.close()
+    for form in (Format.JSONL, Format.BUNDLE):
+        for agents in (None, ("scout",)):
+            path.write_bytes(await asyncio.to_thread(export, trail, Wanted(format=form, agents=agents)))
+            found = await asyncio.to_thread(verify, path, "--public-key", key)
+            assert found.code == 0, found.out
+            assert found.json["completeness"].startswith("complete as of the signed ")
+            assert "word" not in found.json["completeness"]
+
+
+def test_several_processes_verify_a_bundle_and_one_that_is_killed_is_no_verdict(
+    trail: Trail, bundle: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "audit.zip"
+    path.write_bytes(bundle)
+    for lot, code in (("verify_bundle._verify_lot", 0), ("dying", 5)):
+        script = IN_PROCESSES.format(lot=lot)
+        command = [sys.executable, "-c", script, "verify", str(path), "--public-key", key_of(trail)]
+        done = subprocess.run(
+            [*command, "--jobs", "2"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+    assert "a process that verified a part of it ended before it was done" in done.stdout
+
+
+IN_PROCESSES = """
+import sys
+from app.cli import verify_bundle, verify_files
+from app.cli.main import main
+from tests.support.jobs import dying
+verify_files.LONG_BYTES = 0
+verify_bundle._verify_lot = {lot}
+sys.exit(main())
+"""
+"""``trails``, which shares every bundle."""
 
 
 def test_h26_a_bundle_that_is_cut_is_incomplete(bundle: bytes, check: Callable[..., Result]) -> None:
