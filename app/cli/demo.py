@@ -23,7 +23,7 @@ from app.cli.demo_stage import staged
 from app.cli.exits import FAILED
 from app.cli.outcome import console_for
 from app.cli.show import records_table
-from app.cli.text import printable
+from app.text import printable
 
 _HELP: Final = """See it work, with nothing to set up: a temporary PostgreSQL and the real server are started,
 a scripted agent asks over HTTP, and copies of the database are tampered with until the verifier says so.

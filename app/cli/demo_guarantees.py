@@ -21,8 +21,8 @@ from app.chain.verdict import Verdict
 from app.cli.anchors import Anchor
 from app.cli.demo_stage import Answer, Stage
 from app.cli.outcome import Run
-from app.cli.text import printable
 from app.cli.verify_database import verify_database
+from app.text import printable
 
 AGENT: Final = "scout"
 

@@ -19,8 +19,8 @@ from typing import Final
 
 import click
 
-from app.cli.text import printable
 from app.errors import TrailsError
+from app.text import printable
 
 FAILED: Final = 1
 USAGE: Final = 2

@@ -13,11 +13,11 @@ import msgspec
 from app import heads
 from app.cli.exits import CommandError, complain
 from app.cli.local import ACTOR, local_ledger, settings_here
-from app.cli.text import printable
 from app.errors import NotFoundError
 from app.heads import Hashes, KeptHeads
 from app.ledger.watch.heads import Behind, unusable
 from app.settings import Settings
+from app.text import printable
 
 if TYPE_CHECKING:
     from app.chain.strict import JsonObject, JsonValue

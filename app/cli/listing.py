@@ -12,8 +12,8 @@ import click
 
 from app.cli.grid import Column, Grid
 from app.cli.outcome import console_for
-from app.cli.text import printable
 from app.moment import from_microseconds
+from app.text import printable
 from app.trace.instant import parse_day_or_instant
 
 _AHEAD: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")

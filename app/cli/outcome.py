@@ -17,8 +17,8 @@ from app.chain.canonical import canonical
 from app.chain.report import Fault, Report
 from app.chain.strict import JsonObject
 from app.chain.verdict import Verdict, worst
-from app.cli.text import printable
 from app.errors import TrailsError
+from app.text import printable
 
 PIPE_WIDTH: Final = 200
 """Columns when nobody looks: a reason stays on its line, for grep."""

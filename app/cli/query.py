@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from app.cli.exits import CommandError, complain, let_go_of_stdout
-from app.cli.text import printable
+from app.text import printable
 
 if TYPE_CHECKING:
     from app.audit.ask import Answer

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from app.cells import cell_text, guarded, json_row
 from app.cli.grid import Column, Grid
-from app.cli.text import printable
+from app.text import printable
 
 Columns = Sequence[tuple[str, str]]
 """Name and PostgreSQL type of each column."""

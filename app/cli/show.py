@@ -18,8 +18,8 @@ from app.chain.strict import RECORD_DEPTH, RECORD_STRING, JsonValue, parse
 from app.cli.exits import CommandError
 from app.cli.grid import Column, Grid
 from app.cli.outcome import console_for
-from app.cli.text import look_alike, printable
 from app.errors import FormatError, InvalidJsonError
+from app.text import look_alike, printable
 
 _HELP: Final = """Show records of an agent, or of an exported file, as a table.
 

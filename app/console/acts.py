@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from app.chain.strict import JsonObject, JsonValue
-from app.cli.text import printable
+from app.text import printable
 
 _MOST_NAMED: Final = 3
 _MOST_CHARS: Final = 200

@@ -15,8 +15,8 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
 from app.chain.record import format_timestamp
-from app.cli.text import printable
 from app.console.visitor import Visitor
+from app.text import printable
 
 POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -10,12 +10,12 @@ import msgspec
 from app.chain.canonical import canonical
 from app.chain.record import export_line, format_timestamp
 from app.chain.strict import JsonObject, JsonValue
-from app.cli.text import printable
 from app.console.acts import sentence
 from app.console.json_text import SHOWN_CHARS, in_lines, visible
 from app.errors import ChainError
 from app.ledger.read import signed_of
 from app.moment import to_microseconds
+from app.text import printable
 from app.trace.instant import is_skewed, parse_instant
 
 if TYPE_CHECKING:

@@ -95,6 +95,8 @@ MAY_NOT_IMPORT = {
         "app.guard",
         "app.trace",
     },
+    "app/http": {"app.audit", "app.console", "app.cli", "app.asgi", "app.client"},
+    "app/console": {"app.audit", "app.cli", "app.asgi", "app.client"},
     "app/client": {"db", "app.audit", "app.ledger", "app.http", "app.console", "app.cli", "app.asgi"},
 }
 """Arrows that would point back."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.text import look_alike, printable
+from app.text import look_alike, printable
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Text of records on a terminal: whatever an agent wrote, it can neither steer the screen nor hide.
+"""Text of records as people see it: whatever an agent wrote, it can neither steer a screen nor hide.
 
 Records keep the exact bytes; only what is shown is escaped (cases H21 and G19). The escapes of ``printable``
 are those of JSON, so a JSON text stays the same JSON value.
