@@ -19,10 +19,18 @@ import msgspec
 
 from app.audit.rows import moment
 from app.chain.verdict import Verdict
-from app.fold.administration import AdministrationState, Suspension, ToldAgent, ToldKey
+from app.fold.administration import (
+    AdministrationState,
+    Suspension,
+    ToldAgent,
+    ToldKey,
+    ToldWebhook,
+)
 from app.ledger.tenancy.origins import begun_too_late
+from app.ledger.webhooks.hooks import target_of
 from db.pool import Connection
 from db.sql import statements
+from db.webhooks import WebhookRow
 
 _AUDIT = statements("audit")
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -40,6 +48,20 @@ class Login(msgspec.Struct, frozen=True):
     exists: bool
 
 
+class StoredWebhook(msgspec.Struct, frozen=True):
+    """A row of the table of webhooks; ``target`` is what its seal opens to, None when it does not open.
+
+    Without the master key nobody knows (``sealed``).
+    """
+
+    name: str
+    kinds: tuple[str, ...] | None
+    agents: tuple[str, ...] | None
+    created_at: datetime
+    target: str | None
+    sealed: bool = False
+
+
 class Tables(msgspec.Struct, frozen=True):
     """What the tables say of one tenant.
 
@@ -51,6 +73,7 @@ class Tables(msgspec.Struct, frozen=True):
         logins: SQL logins by the name of the role.
         roles: names of roles of the cluster that records call SQL logins.
         signing: public keys in hex, oldest first.
+        webhooks: webhooks by id.
     """
 
     named: tuple[str, str] | None = None
@@ -60,6 +83,7 @@ class Tables(msgspec.Struct, frozen=True):
     logins: Mapping[str, Login] = {}
     roles: Collection[str] = ()
     signing: Sequence[str] = ()
+    webhooks: Mapping[str, StoredWebhook] = {}
 
 
 class BegunChain(msgspec.Struct, frozen=True):
@@ -82,10 +106,13 @@ class AllTables:
         self.suspensions: dict[UUID, list[tuple[bool, datetime]]] = {}
         self.logins: dict[UUID, dict[str, Login]] = {}
         self.signing: dict[UUID, list[str]] = {}
+        self.webhooks: dict[UUID, dict[str, StoredWebhook]] = {}
 
     @classmethod
-    async def read(cls, connection: Connection, tenants: list[UUID] | None) -> AllTables:
-        """Reads the rows of these tenants; None for all."""
+    async def read(
+        cls, connection: Connection, tenants: list[UUID] | None, master_key: bytes | None
+    ) -> AllTables:
+        """Reads the rows of these tenants; None for all. With the master key what is sealed is opened."""
         tables = cls()
 
         async def rows(name: str) -> list[tuple[Any, ...]]:
@@ -104,12 +131,16 @@ class AllTables:
             tables.logins.setdefault(tenant, {})[login] = Login(login, name, moment(at), exists)
         for tenant, key in await rows("signing_keys"):
             tables.signing.setdefault(tenant, []).append(key)
+        if await connection.fetchval(_AUDIT["webhooks_there"]):
+            for tenant, webhook_id, name, kinds, agents, sealed, at in await rows("webhooks"):
+                row = WebhookRow(tenant, webhook_id, name, kinds, agents, sealed, moment(at))
+                tables.webhooks.setdefault(tenant, {})[webhook_id] = _stored(row, master_key)
         return tables
 
     @property
     def tenants(self) -> set[UUID]:
         """Tenants with rows that a record has to tell of."""
-        return {*self.keys, *self.revoked, *self.suspensions, *self.logins}
+        return {*self.keys, *self.revoked, *self.suspensions, *self.logins, *self.webhooks}
 
     def of(self, tenant: UUID, roles: Collection[str] = ()) -> Tables:
         """What they say of one tenant."""
@@ -121,6 +152,7 @@ class AllTables:
             self.logins.get(tenant, {}),
             roles,
             self.signing.get(tenant, []),
+            self.webhooks.get(tenant, {}),
         )
 
 
@@ -153,6 +185,7 @@ def compare_tables(state: AdministrationState, tables: Tables) -> Iterator[Diffe
     yield from _compare_suspensions(state.suspensions, tables.suspensions)
     yield from _compare_logins(state, tables)
     yield from _compare_signing(state, tables.signing)
+    yield from _compare_webhooks(state.webhooks, tables.webhooks)
 
 
 def compare_chains(state: AdministrationState, chains: Sequence[BegunChain]) -> Iterator[Difference]:
@@ -185,6 +218,7 @@ def without_chain(tables: Tables) -> Iterator[Difference]:
         "revocations of API keys": tables.revoked,
         "suspensions": tables.suspensions,
         "SQL logins": tables.logins,
+        "webhooks": tables.webhooks,
     }
     for name, rows in parts.items():
         if rows:
@@ -291,6 +325,45 @@ def _compare_signing(state: AdministrationState, rows: Sequence[str]) -> Iterato
             yield _tampered(f"signing key {key} is on record, and its row is gone")
     if set(rows) == set(told) and list(rows) != told:
         yield _tampered("the signing keys do not follow one another as the records of rotations say")
+
+
+def _compare_webhooks(
+    told: Mapping[str, ToldWebhook], rows: Mapping[str, StoredWebhook]
+) -> Iterator[Difference]:
+    for webhook_id, row in rows.items():
+        record = told.get(webhook_id)
+        if record is None:
+            yield _tampered(
+                f"webhook {webhook_id} ({row.name}) is in its table, and no record says that it was set up"
+            )
+        elif changed := list(_changed(record, row)):
+            reason = f"webhook {webhook_id} ({record.name}) differs from its record: {', '.join(changed)}"
+            yield _tampered(reason)
+    for webhook_id, record in told.items():
+        if webhook_id not in rows:
+            yield _tampered(f"webhook {webhook_id} ({record.name}) was set up on record, and its row is gone")
+
+
+def _changed(record: ToldWebhook, row: StoredWebhook) -> Iterator[str]:
+    """What of a webhook's row is not as its record says. A seal that does not open holds another address."""
+    for name in ("name", "kinds", "agents"):
+        if getattr(row, name) != getattr(record, name):
+            yield name
+    if not record.told.may_be(row.created_at):
+        yield "created_at"
+    if not row.sealed and row.target != record.target:
+        yield "target"
+
+
+def _stored(row: WebhookRow, master_key: bytes | None) -> StoredWebhook:
+    return StoredWebhook(
+        row.name,
+        None if row.kinds is None else tuple(row.kinds),
+        None if row.agents is None else tuple(row.agents),
+        row.created_at,
+        None if master_key is None else target_of(master_key, row),
+        sealed=master_key is None,
+    )
 
 
 def _tampered(reason: str) -> Difference:

@@ -69,6 +69,13 @@ _UNTOLD_SENDINGS: Final = (
     "the index of sendings does not name record {seq} of chain {log_uuid} for all of its nodes: "
     "the views may show replaced ones"
 )
+_STRAY_WAITING: Final = (
+    "the index of what waits names action {action_id} as held by record {seq} of chain {log_uuid}, {why}"
+)
+_UNTOLD_WAITING: Final = (
+    "the index of what waits does not name action {action_id}, held by record {seq} of chain {log_uuid} and "
+    "not decided: whoever approves is not shown it"
+)
 _TENANTLESS: Final = (
     "chains of agent {agent} belong to tenant {tenant}, which has no row in the table of tenants"
 )
@@ -141,6 +148,8 @@ async def _audit(connection: Connection, run: AuditRun) -> None:
                 await _audit_spans(connection, run, registry)
             async with part(connection, run.found, "index of sendings"):
                 await _audit_sendings(connection, run, registry)
+            async with part(connection, run.found, "index of what waits"):
+                await _audit_waiting(connection, run, registry)
 
 
 async def _is_shareable(connection: Connection, run: AuditRun, slug: str | None) -> bool:
@@ -301,7 +310,9 @@ async def _audit_administration(
     """Tables and registry against what the records of administration say, tenant by tenant."""
     tables: AllTables | None = None
     if await connection.fetchval(_AUDIT["administration_readable"]):
-        tables = await AllTables.read(connection, _scope(run, registry)[0])
+        # One that opens no signing key is another installation's, which is a finding of its own.
+        master_key = None if registry.keys is None else run.trust.master_key
+        tables = await AllTables.read(connection, _scope(run, registry)[0], master_key)
     else:
         run.found.notes.append(_NOT_COMPARED)
     chains: dict[UUID, list[BegunChain]] = {}
@@ -350,6 +361,17 @@ async def _audit_sendings(connection: Connection, run: AuditRun, registry: Regis
         why = "which is not there" if row["missing"] else "which does not hold all of them as it says"
         told = _STRAY_SENDINGS if row["stray"] else _UNTOLD_SENDINGS
         reason = told.format(seq=row["seq"], log_uuid=row["log_uuid"], why=why)
+        run.found.problem(Verdict.TAMPERED, f"chain {_chain_of(registry, row)}", reason)
+
+
+async def _audit_waiting(connection: Connection, run: AuditRun, registry: Registry) -> None:
+    """Entries of the index of what waits for a person that no record bears out, and what it should name."""
+    if not await connection.fetchval(_AUDIT["waiting_indexed"]):
+        return  # an older revision, which is a finding of its own
+    for row in await connection.fetch(_AUDIT["stray_waiting"], *_scope(run, registry)):
+        told = _STRAY_WAITING if row["stray"] else _UNTOLD_WAITING
+        why = "and a decision is on record" if row["decided"] else "which does not hold it so"
+        reason = told.format(action_id=row["action_id"], seq=row["seq"], log_uuid=row["log_uuid"], why=why)
         run.found.problem(Verdict.TAMPERED, f"chain {_chain_of(registry, row)}", reason)
 
 

@@ -93,6 +93,17 @@ class ToldAgent(msgspec.Struct, frozen=True):
     told: Told
 
 
+class ToldWebhook(msgspec.Struct, frozen=True):
+    """What a record tells of a webhook that was set up; ``target`` is what is shown of its address."""
+
+    webhook_id: str
+    name: str
+    target: str
+    kinds: tuple[str, ...] | None
+    agents: tuple[str, ...] | None
+    told: Told
+
+
 class TenantStanding(msgspec.Struct, frozen=True):
     """Which keys of a tenant are in force, and whether it is suspended.
 
@@ -176,6 +187,9 @@ class AdministrationState:
 
         self.rotations: list[Rotation] = []
         self.agents: dict[str, ToldAgent] = {}
+        self.webhooks: dict[str, ToldWebhook] = {}
+        """All that were set up, those that were ended among them: their rows stay."""
+
         self.tenant: tuple[str, str] | None = None
         """Slug and name that the tenant was made with; None when it was made without a record."""
 
@@ -246,6 +260,19 @@ def _agents_created(state: AdministrationState, payload: JsonObject, told: Told)
         state.agents.setdefault(agent.agent_id, agent)
 
 
+def _webhook_created(state: AdministrationState, payload: JsonObject, told: Told) -> None:
+    body = as_object(payload.get("webhook"), "webhook")
+    webhook = ToldWebhook(
+        text(body, "webhook_id"),
+        text(body, "name"),
+        text(body, "target"),
+        _texts(body, "kinds"),
+        _texts(body, "agents"),
+        told,
+    )
+    state.webhooks.setdefault(webhook.webhook_id, webhook)
+
+
 _STEPS: Final[dict[str | None, Callable[[AdministrationState, JsonObject, Told], None]]] = {
     "tenant_created": _tenant_created,
     "key_issued": _key_issued,
@@ -256,6 +283,7 @@ _STEPS: Final[dict[str | None, Callable[[AdministrationState, JsonObject, Told],
     "sql_login_created": _login_created,
     "sql_login_dropped": _login_dropped,
     "agents_created": _agents_created,
+    "webhook_created": _webhook_created,
 }
 
 
@@ -293,6 +321,19 @@ def _key(payload: JsonObject) -> ToldKey:
         created_at=_moment(key, "created_at"),
         expires_at=None if key.get("expires_at") is None else _moment(key, "expires_at"),
     )
+
+
+def _texts(source: JsonObject, name: str) -> tuple[str, ...] | None:
+    """A list of strings; None when the member is absent or null."""
+    value = source.get(name)
+    if value is None:
+        return None
+    if type(value) is not list:
+        raise FieldError(name, "must be a list of strings")
+    texts = tuple(entry for entry in value if type(entry) is str)
+    if len(texts) < len(value):
+        raise FieldError(name, "must be a list of strings")
+    return texts
 
 
 def _epoch(payload: JsonObject) -> tuple[str, int]:

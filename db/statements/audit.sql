@@ -165,11 +165,56 @@ SELECT tenant_id, log_uuid, seq, agent_id, missing, stray
  ORDER BY tenant_id, log_uuid, seq
  LIMIT 100;
 
+-- name: waiting_indexed
+-- Whether there is an index of what waits for a person yet.
+SELECT to_regclass('trails.waiting_actions') IS NOT NULL;
+
+-- name: stray_waiting
+-- Actions that the index of what waits names although no record holds them so, or a decision is on record; and those
+-- that it should name and does not. Compared as for the spans.
+WITH said AS (
+    SELECT tenant_id, log_uuid, action_id::text, seq, held_at
+      FROM trails.waiting_actions
+     WHERE ($1::uuid[] IS NULL OR tenant_id = ANY ($1))
+       AND ($2::uuid[] IS NULL OR log_uuid = ANY ($2))
+), told AS (
+    SELECT tenant_id, log_uuid, trace_data ->> 'action_id' AS action_id, seq, created_at, agent_id::text,
+           kind = 'approval_required' AS holds
+      FROM trails.agent_audit_trails
+     WHERE kind IN ('approval_required', 'action_allowed', 'action_denied', 'action_rejected')
+       AND NOT (kind = 'approval_required' AND trace_data ? 'joined')
+       AND ($1::uuid[] IS NULL OR tenant_id = ANY ($1))
+       AND ($2::uuid[] IS NULL OR log_uuid = ANY ($2))
+), decided AS (
+    SELECT DISTINCT tenant_id, log_uuid, action_id FROM told WHERE NOT holds AND action_id IS NOT NULL
+)
+SELECT s.tenant_id, s.log_uuid, s.seq, s.action_id, a.agent_id::text AS agent_id, true AS stray,
+       d.action_id IS NOT NULL AS decided
+  FROM said AS s
+  LEFT JOIN told AS h
+    ON h.holds AND h.tenant_id = s.tenant_id AND h.log_uuid = s.log_uuid AND h.action_id = s.action_id
+   AND h.seq = s.seq AND h.created_at = s.held_at
+  LEFT JOIN decided AS d
+    ON d.tenant_id = s.tenant_id AND d.log_uuid = s.log_uuid AND d.action_id = s.action_id
+  LEFT JOIN trails.agents AS a ON a.tenant_id = s.tenant_id AND a.log_uuid = s.log_uuid
+ WHERE h.seq IS NULL OR d.action_id IS NOT NULL
+ UNION ALL
+SELECT h.tenant_id, h.log_uuid, min(h.seq), h.action_id, min(h.agent_id), false, false
+  FROM told AS h
+  LEFT JOIN said AS s
+    ON s.tenant_id = h.tenant_id AND s.log_uuid = h.log_uuid AND s.action_id = h.action_id
+  LEFT JOIN decided AS d
+    ON d.tenant_id = h.tenant_id AND d.log_uuid = h.log_uuid AND d.action_id = h.action_id
+ WHERE h.holds AND h.action_id IS NOT NULL AND s.action_id IS NULL AND d.action_id IS NULL
+ GROUP BY h.tenant_id, h.log_uuid, h.action_id
+ ORDER BY 1, 2, 3
+ LIMIT 100;
+
 -- name: administration_readable
 -- Whether this role may read what is compared with the records of administration: an auditor may not.
 SELECT coalesce(bool_and(has_table_privilege(to_regclass('trails.' || name)::oid, 'SELECT')), false)
   FROM unnest(ARRAY['tenants', 'api_keys', 'api_key_revocations', 'tenant_suspensions', 'sql_logins',
-                    'signing_keys']) AS t (name);
+                    'signing_keys', 'webhooks']) AS t (name);
 
 -- name: tenant_names
 -- What tenants are called.
@@ -189,6 +234,17 @@ SELECT tenant_id, key_id::text, revoked_at::text
   FROM trails.api_key_revocations
  WHERE $1::uuid[] IS NULL OR tenant_id = ANY ($1)
  ORDER BY tenant_id, revoked_at, key_id;
+
+-- name: webhooks_there
+-- Whether there is a table of webhooks yet.
+SELECT to_regclass('trails.webhooks') IS NOT NULL;
+
+-- name: webhooks
+-- Webhooks as they were set up, those that were ended too.
+SELECT tenant_id, webhook_id::text, name::text, kinds, agents, sealed, created_at::text
+  FROM trails.webhooks
+ WHERE $1::uuid[] IS NULL OR tenant_id = ANY ($1)
+ ORDER BY tenant_id, created_at, webhook_id;
 
 -- name: suspensions
 -- What was said of tenants' suspension, in order.

@@ -211,7 +211,7 @@ class Webhooks:
         if not rows:
             raise _unknown()
         row = rows[0]
-        content = self._open(row)
+        content = _opened(self._master_key, row)
         return Webhook(tenant_id, webhook_id, content.url, content.secret, _wanted(row))
 
     async def _end(self, tenant_id: UUID, actor: str, webhook_id: str, said: JsonObject) -> None:
@@ -233,14 +233,10 @@ class Webhooks:
 
     def _tell(self, row: WebhookRow, enabled: bool) -> JsonObject:  # noqa: FBT001  one of a record's words
         """What answers tell of a webhook: nothing of its secret, and of its address the host."""
-        try:
-            target: str | None = shown(parse_url(self._open(row).url))
-        except KeyMaterialError:
-            target = None
         return {
             "webhook_id": row.webhook_id,
             "name": row.name,
-            "target": target,
+            "target": target_of(self._master_key, row),
             "kinds": None if row.kinds is None else list(row.kinds),
             "agents": None if row.agents is None else list(row.agents),
             "enabled": enabled,
@@ -255,10 +251,17 @@ class Webhooks:
         packed = msgspec.msgpack.encode(content)
         return seal_secret(self._master_key, packed, context=_context(row), nonce=os.urandom(_NONCE_BYTES))
 
-    def _open(self, row: WebhookRow) -> _Content:
-        return msgspec.msgpack.decode(
-            open_secret(self._master_key, row.sealed, context=_context(row)), type=_Content
-        )
+
+def target_of(master_key: bytes, row: WebhookRow) -> str | None:
+    """What is shown of a webhook's address; None when its row is not what was sealed under this key."""
+    try:
+        return shown(parse_url(_opened(master_key, row).url))
+    except KeyMaterialError:
+        return None
+
+
+def _opened(master_key: bytes, row: WebhookRow) -> _Content:
+    return msgspec.msgpack.decode(open_secret(master_key, row.sealed, context=_context(row)), type=_Content)
 
 
 def _context(row: WebhookRow) -> bytes:

@@ -25,8 +25,10 @@ from app.errors import TrailsError, UnauthorizedError
 from app.ledger import Ledger
 from app.ledger.chain import ChainId
 from app.ledger.clock import system_clock
+from app.ledger.feed.batches import Wanted
 from app.ledger.mirror import registry_row, row_of
 from app.ledger.tenancy.administration import NewKey, NewTenant
+from app.ledger.webhooks.hooks import NewWebhook
 from app.principal import Permission, Principal, Role, grant
 from app.settings import Secrets
 from db import sql_logins
@@ -45,6 +47,7 @@ TABLES = (
     "sql_logins",
     "signing_keys",
     "tenants",
+    "webhooks",
 )
 KILLED = 130
 APPEND_ONLY = ("refuse_change_statement", "refuse_change_row")
@@ -55,7 +58,10 @@ ACME = "tenant_id = (SELECT tenant_id FROM trails.tenants WHERE slug = 'acme')"
 
 
 class World(msgspec.Struct):
-    """The tenant acme: keys ``Ada``, ``kept`` and ``gone`` (revoked), suspended and resumed, rotated once."""
+    """The tenant acme: keys ``Ada``, ``kept`` and ``gone`` (revoked), suspended and resumed, rotated once.
+
+    Of its two webhooks one was deleted.
+    """
 
     tenant: UUID
     tokens: dict[str, str]
@@ -102,11 +108,17 @@ async def _administer(url: str) -> World:
         bot = Caller(ledger, "bot", row.tenant_id)
         await bot.observe()
         await administration.rotate_signing(row.tenant_id, "root")
+        setting = grant(operator, Permission.SET_WEBHOOKS)
+        hooks = []
+        for kinds in (("event",), None):
+            wanted = NewWebhook("tell", "https://example.com/told?secret", Wanted(kinds, ("bot",)))
+            hooks.append(str((await ledger.webhooks.create(setting, wanted))[0]["webhook_id"]))
+        await ledger.webhooks.delete(setting, hooks[1])
         await ledger.close()
     return World(
         row.tenant_id,
         {name: key.token for name, key in keys.items()},
-        {name: key.key.key_id for name, key in keys.items()},
+        {**{name: key.key.key_id for name, key in keys.items()}, "hook": hooks[0], "ended": hooks[1]},
         sql_logins.new_login(),
     )
 
@@ -187,6 +199,13 @@ PLANTED_SUSPENSION = f"""
 PLANTED_LOGIN = f"""
     INSERT INTO trails.sql_logins
     SELECT 'trails_auditor_ffffffffffff', tenant_id, 'spy', now() FROM trails.tenants WHERE {ACME}"""
+PLANTED_WEBHOOK = """
+    INSERT INTO trails.webhooks
+    SELECT tenant_id, repeat('a', 16), 'planted', kinds, agents, sealed, created_at
+      FROM trails.webhooks WHERE webhook_id = '{hook}'"""
+ELSEWHERE = """
+    UPDATE trails.webhooks AS w SET sealed = o.sealed FROM trails.webhooks AS o
+     WHERE w.webhook_id = '{hook}' AND o.webhook_id = '{ended}'"""
 CHAIN_REMOVED = f"""
     ALTER TABLE {TRAIL} DISABLE TRIGGER ALL;
     DELETE FROM {TRAIL} WHERE agent_id = 'bot';
@@ -283,6 +302,30 @@ CHANGES: dict[str, tuple[str, str]] = {
         "UPDATE trails.sql_logins SET created_at = created_at + interval '1 microsecond'",
         r"SQL login {login} \(audit\) differs from its record in name or time",
     ),
+    "a webhook that was never set up": (
+        PLANTED_WEBHOOK,
+        r"webhook a{{16}} \(planted\) is in its table, and no record says that it was set up",
+    ),
+    "a webhook removed": (
+        "DELETE FROM trails.webhooks WHERE webhook_id = '{hook}'",
+        r"webhook {hook} \(tell\) was set up on record, and its row is gone",
+    ),
+    "a webhook that was ended removed": (
+        "DELETE FROM trails.webhooks WHERE webhook_id = '{ended}'",
+        r"webhook {ended} \(tell\) was set up on record, and its row is gone",
+    ),
+    "a webhook of more": (
+        "UPDATE trails.webhooks SET kinds = NULL, agents = NULL WHERE webhook_id = '{hook}'",
+        r"webhook {hook} \(tell\) differs from its record: kinds, agents, target",
+    ),
+    "a webhook of another name and time": (
+        "UPDATE trails.webhooks SET name = 'x', created_at = 'infinity' WHERE webhook_id = '{hook}'",
+        r"webhook {hook} \(tell\) differs from its record: name, created_at, target",
+    ),
+    "a webhook to somewhere else": (
+        ELSEWHERE,
+        r"webhook {hook} \(tell\) differs from its record: target",
+    ),
     "another name of the tenant": (
         f"UPDATE trails.tenants SET name = 'Acme Ltd' WHERE {ACME}",
         r"the table of tenants calls it acme \(Acme Ltd\), its record acme \(Acme\)",
@@ -337,6 +380,7 @@ def test_a_tenant_whose_administration_is_gone_has_no_rows_either(
             (1, "revocations of API keys"),
             (2, "suspensions"),
             (1, "SQL logins"),
+            (2, "webhooks"),
         )
     ]
     assert not any(revived(trail, world, name) for name in world.tokens)

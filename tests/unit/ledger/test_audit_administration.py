@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.audit.administration import (
     BegunChain,
     Login,
+    StoredWebhook,
     Tables,
     compare_chains,
     compare_tables,
@@ -24,6 +26,7 @@ from app.fold.administration import (
     ToldAgent,
     ToldKey,
     ToldLogin,
+    ToldWebhook,
 )
 
 AT = datetime(2026, 9, 30, 8, tzinfo=UTC)
@@ -59,6 +62,8 @@ def said(recorded: AdministrationState, found: Tables) -> list[str]:
 KEY = ToldKey("k1", "writer", None, "ci", AT, None)
 LOGIN = ToldLogin("trails_auditor_1", "audit", AT)
 ROW = Login("trails_auditor_1", "audit", AT, exists=True)
+HOOK = StoredWebhook("tell", ("event",), None, AT, "https://example.com")
+TOLD_HOOK = ToldWebhook("w1", "tell", "https://example.com", ("event",), None, Told(7, AT, False))
 
 
 def test_nothing_differs_from_nothing() -> None:
@@ -182,8 +187,24 @@ def test_a_retired_key_begins_no_chain(secs: float, late: bool, named: bool) -> 
     assert chains(recorded, BegunChain("bot", "u1", guarded=True)) == []
 
 
+def test_webhooks_are_those_on_record() -> None:
+    recorded = state(webhooks={"w1": TOLD_HOOK})
+    assert said(recorded, tables(webhooks={"w1": HOOK})) == []
+    # Without the master key nobody knows where it leads to.
+    assert said(recorded, tables(webhooks={"w1": replace(HOOK, target=None, sealed=True)})) == []
+    [reason] = said(recorded, tables(webhooks={"w1": replace(HOOK, target=None, agents=("bot",))}))
+    assert reason == "webhook w1 (tell) differs from its record: agents, target"
+    [reason] = said(recorded, tables(webhooks={"w1": replace(HOOK, created_at=after(-1))}))
+    assert reason.endswith(": created_at")
+    held = state(webhooks={"w1": replace(TOLD_HOOK, told=told(held=True))})
+    assert said(held, tables(webhooks={"w1": replace(HOOK, created_at=after(-1))})) == []
+
+
 def test_without_a_chain_no_row_is_on_record() -> None:
-    rows = tables(keys={"k1": KEY}, revoked={"k1": AT}, suspensions=[(True, AT)], logins={ROW.login: ROW})
+    rows = tables(
+        keys={"k1": KEY}, revoked={"k1": AT}, suspensions=[(True, AT)], logins={ROW.login: ROW},
+        webhooks={"w1": HOOK},
+    )  # fmt: skip
     assert [reason.partition(" in the")[0] for _, reason in without_chain(rows)] == [
-        "1 API keys", "1 revocations of API keys", "1 suspensions", "1 SQL logins",
+        "1 API keys", "1 revocations of API keys", "1 suspensions", "1 SQL logins", "1 webhooks",
     ]  # fmt: skip
