@@ -36,6 +36,9 @@ from tests.support.postgres import Database, Server, fresh_database, migrate_tem
 
 MOST_PROCESSES = 8
 
+# Hundreds of processes that tests start load the service: from bytecode, where they may keep it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
