@@ -29,7 +29,8 @@ fuzz: $(READY) ## thousands of requests made from the API's own description (CAS
 	TRAILS_TEST_FUZZ=$(or $(CASES),5000) $(BIN)/python -m pytest -q -s tests/acceptance/test_schema_fuzz.py
 
 faults: $(READY) ## crashes, cut connections, full disks, failover: the long form of tests/faults
-	TRAILS_TEST_FAULTS=full $(BIN)/python -m pytest -q tests/faults
+	TRAILS_TEST_FAULTS=full $(BIN)/python -m pytest -q tests/faults tests/integration/ledger/test_patrol.py \
+		tests/acceptance/test_rotation_under_load.py
 
 superset: $(READY) ## a real Apache Superset draws from the views (installs it apart, some minutes)
 	TRAILS_TEST_SUPERSET=1 $(BIN)/python -m pytest -q tests/integration/bi/test_superset.py

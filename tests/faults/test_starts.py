@@ -111,7 +111,7 @@ def test_p38_replicas_that_start_at_once_all_serve_and_all_is_there_once(
     expected = catalog(database.admin_url)
     assert len(expected) == len(set(expected))
     assert f"revision {REVISION}" in expected
-    for number in range(rounds(2, 10)):
+    for number in range(rounds(1, 10)):
         with subtests.test(round=number), fresh_database(postgres, None) as empty, ExitStack() as stack:
             replicas = [Replica(empty.admin_url, tmp_path) for _ in range(REPLICAS)]
             for replica in replicas:

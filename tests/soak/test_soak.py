@@ -15,7 +15,7 @@ from tests.soak.traffic import RATES
 from tests.support.postgres import Database
 from tests.support.rows import register_tenant, started_chain
 
-MINUTES = 0.25
+MINUTES = 0.12
 
 
 def test_a_short_run_loses_nothing_and_verifies(database: Database) -> None:

@@ -403,7 +403,7 @@ async def test_no_alarm_is_raised_while_others_write_rotate_keys_and_forget_chai
 
     async def write(ledger: Ledger) -> None:
         turn = -1
-        while (turn := turn + 1) < rounds(12, 60) or ledger.meter.rounds <= ROUNDS_MEANWHILE:
+        while (turn := turn + 1) < rounds(4, 60) or ledger.meter.rounds <= ROUNDS_MEANWHILE:
             await post(ledger, turn)
             await Caller(ledger, f"new-{id(ledger)}-{turn}").create()
             if turn % 4 == 3:
