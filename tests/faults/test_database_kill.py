@@ -44,7 +44,9 @@ class Stage:
         self._way = proxied_beside(self.database.app_url)
         self.proxy, url = self._way.__enter__()
         self.server = ServerProcess(url, folder).start()
-        self.work = Work(self.database, lambda: Client(self.server.base_url, self.server.operator_token))
+        self.work = Work(
+            self.database.admin_url, lambda: Client(self.server.base_url, self.server.operator_token)
+        )
 
     def close(self) -> None:
         self.server.stop()

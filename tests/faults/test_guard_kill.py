@@ -106,4 +106,4 @@ def test_what_a_killed_program_did_is_on_record_and_charged_once(
     assert Counter(ran).keys() <= set(asked.values()), "ran without a permission on record"
     assert {what for word, what in said if word == "done"} <= outcomes.keys()
     assert operator.get(f"/v1/agents/{AGENT}").json["spent"] == len(of_kind["action_allowed"]) == len(asked)
-    Work(database, lambda: operator).check_database()
+    Work(database.admin_url, lambda: operator).check_database()

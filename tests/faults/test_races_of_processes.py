@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tests.integration.http.client import Client
-from tests.support.aftermath import POLICY, Request, Work
+from tests.support.aftermath import POLICY, Request, Work, ask
 from tests.support.faults import FULL, rounds
 from tests.support.postgres import Database
 from tests.support.server import StartServer
@@ -31,7 +31,7 @@ def test_c16_g11_all_are_served_in_one_order_and_no_budget_is_overspent(
     servers = [start_server() for _ in range(processes)]
     clients = [Client(server.base_url, server.operator_token) for server in servers]
     turn = itertools.cycle(clients)
-    work = Work(database, lambda: next(turn))
+    work = Work(database.admin_url, lambda: next(turn))
     budget = CLIENTS * TURNS * COST // 2
     work.client().create("hot", {**POLICY, "budget": budget})
     spread = [f"agent-{number}" for number in range(3)]
@@ -44,7 +44,7 @@ def test_c16_g11_all_are_served_in_one_order_and_no_budget_is_overspent(
         made = []
         for step in range(TURNS):
             agent = "hot" if number < CLIENTS else spread[(number + step) % len(spread)]
-            request = work.ask(agent)
+            request = ask(agent)
             request.answer = request.send(own)
             assert request.answer is not None, "told to try later"
             made.append(request)

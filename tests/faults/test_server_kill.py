@@ -36,7 +36,7 @@ def way(database: Database) -> Iterator[tuple[Proxy, str]]:
 
 
 def worker(database: Database, server: ServerProcess) -> Work:
-    return Work(database, lambda: Client(server.base_url, server.operator_token))
+    return Work(database.admin_url, lambda: Client(server.base_url, server.operator_token))
 
 
 @contextmanager

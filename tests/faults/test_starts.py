@@ -176,7 +176,7 @@ def test_p16_a_server_that_is_killed_while_it_appends_holds_up_nobody(
             lambda server=server: Client(server.base_url, server.operator_token)  # type: ignore[misc]
             for server in (killed, other)
         ]
-        work = Work(database, addresses[0])
+        work = Work(database.admin_url, addresses[0])
         requests = work.prepare(agents=2)
         with psycopg.connect(database.admin_url) as holder:
             holder.execute("LOCK TABLE trails.agent_audit_trails IN SHARE MODE")

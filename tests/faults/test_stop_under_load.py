@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.integration.http.client import Client
-from tests.support.aftermath import Request, Work, spans
+from tests.support.aftermath import Request, Work, event, spans
 from tests.support.faults import rounds
 from tests.support.postgres import Database
 from tests.support.server import StartServer
@@ -45,7 +45,7 @@ class Load:
     @contextmanager
     def running(self, agent: str) -> Iterator[None]:
         """Within the block there is load; at its end the service has gone."""
-        makers: list[Callable[[], Request]] = [lambda: self.work.event(agent)] * SENDERS
+        makers: list[Callable[[], Request]] = [lambda: event(agent)] * SENDERS
         makers.append(lambda: spans("sender"))
         threads = [threading.Thread(target=self._send, args=(make,)) for make in makers]
         threads.append(threading.Thread(target=self._watch))
@@ -99,7 +99,7 @@ def test_h27_what_was_answered_is_on_record_and_the_rest_can_be_sent_again(
     workers: int, database: Database, start_server: StartServer
 ) -> None:
     server = start_server(env={"TRAILS_WORKERS": str(workers), "TRAILS_STOP_DELAY_SECS": str(DELAY_SECS)})
-    work = Work(database, lambda: Client(server.base_url, server.operator_token))
+    work = Work(database.admin_url, lambda: Client(server.base_url, server.operator_token))
     work.client().create("busy", None)
     load = Load(work, server.base_url)
     with load.running("busy"):
