@@ -27,7 +27,7 @@ import msgspec
 import pytest
 
 from app.client.settings import TOKEN_VARIABLE, URL_VARIABLE
-from app.embedded_place import named_cluster
+from app.embedded.place import named_cluster
 from tests.integration.http.client import POLICY, Client
 from tests.support.pages import Page, guides, noted, readme
 

@@ -19,8 +19,9 @@ from typing import Final, Self
 import psycopg
 from sqlalchemy import make_url
 
-from app import embedded, embedded_place
-from app.embedded import EmbeddedPostgres, postmaster
+from app.embedded import EmbeddedPostgres, place, postmaster
+from app.embedded.account import running_as
+from app.errors import StartupError
 from db import migrate
 from tests.support.leftovers import owned_folder
 from tests.support.postgres import APP_PASSWORD, Database, Server, settled_in_memory
@@ -73,7 +74,7 @@ class Cluster:
         until(self._started)
 
     def _started(self) -> bool:
-        with suppress(embedded.StartupError):
+        with suppress(StartupError):
             self._embedded.revive()
         return self._embedded.running
 
@@ -111,7 +112,7 @@ def running_cluster(
     """
     with owned_folder() as folder:
         if at is not None:
-            embedded_place.name_cluster(folder, at / embedded_place.CLUSTER)
+            place.name_cluster(folder, at / place.CLUSTER)
         else:
             settled_in_memory(folder)
         # In its own folder, so that a crash leaves nothing in the system's memory.
@@ -188,7 +189,7 @@ class Replica:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **embedded._as(self._server._account),
+                **running_as(self._server._account),
             )
         try:
             until(self._is_streaming)

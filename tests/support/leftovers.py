@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from app import embedded_place as place
-from app.embedded import postmaster
+from app.embedded import place, postmaster
 from app.errors import StartupError
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108  folders of our own are made in it

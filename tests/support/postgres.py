@@ -26,8 +26,7 @@ import msgspec
 import psycopg
 from sqlalchemy import URL, make_url
 
-from app import embedded_place as place
-from app.embedded import EmbeddedPostgres
+from app.embedded import EmbeddedPostgres, place
 from db import migrate
 from tests.support.leftovers import MEMORY, PREFIX, owned_folder, sweep
 

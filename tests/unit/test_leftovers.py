@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from app import embedded_place as place
+from app.embedded import place
 from tests.support import leftovers
 
 RUN = """
 import tempfile, time
 from pathlib import Path
-from app import embedded_place as place
+from app.embedded import place
 from tests.support import leftovers
 leftovers.MEMORY = Path({memory!r})
 tempfile.tempdir = {folder!r}

