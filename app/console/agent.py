@@ -14,7 +14,13 @@ from app.console.form import Form, read_form
 from app.console.json_text import shown_json
 from app.console.page import Page, render, see_other
 from app.console.visitor import Visitor, visit
-from app.errors import AlreadyTerminatedError, BadRequestError, ConflictError, TrailsError
+from app.errors import (
+    AlreadyTerminatedError,
+    BadRequestError,
+    ConflictError,
+    TrailsError,
+    UnknownActionError,
+)
 from app.guard.bodies import AddScar, Terminate
 from app.guard.words import Severity
 from app.http.access import PERMISSION
@@ -87,7 +93,7 @@ async def add_scar(request: Call) -> ASGIResponse:
     try:
         _require_reason(form)
         await services_of(request).ledger.scar(grant, AddScar.parse(body), once(form, "scars", body))
-    except (BadRequestError, ConflictError) as error:
+    except (BadRequestError, ConflictError, UnknownActionError) as error:
         return await agent_page(
             request, visitor, grant, status=status_of(error), form=form, why=error.message
         )

@@ -20,7 +20,7 @@ from app.console.form import Form, read_form
 from app.console.json_text import Shown, shown_json
 from app.console.page import TEMPLATES, render, see_other
 from app.console.visitor import Visitor, require_visit, visit
-from app.errors import BadRequestError, ConflictError, ForbiddenError
+from app.errors import BadRequestError, ConflictError, ForbiddenError, InvalidStateError
 from app.guard.bodies import Approve, Reject
 from app.guard.decide import objection
 from app.guard.words import Severity
@@ -57,6 +57,7 @@ class Ask(msgspec.Struct, frozen=True):
     approvals: int
     approvers: int
     approved_by: tuple[str, ...]
+    seq: JsonValue
     seen: str
 
     @property
@@ -145,6 +146,9 @@ async def decide(request: Call) -> ASGIResponse:
     action_id = check_action_id(request.path_params["action_id"])
     try:
         await _decide(request, visitor, given, action_id, form)
+    except InvalidStateError as error:
+        late = f"What you decided came too late and was not taken: action {action_id} is {error.status}."
+        return await _action_page(request, visitor, given, form, message=late, status=409)
     except (BadRequestError, ConflictError, ForbiddenError) as error:
         status = {BadRequestError: 400, ForbiddenError: 403}.get(type(error), 409)
         return await _action_page(request, visitor, given, form, message=error.message, status=status)
@@ -248,6 +252,7 @@ def _ask(found: Waiting) -> Ask:
         approvals=len(pending.approvals),
         approvers=1 if policy is None else policy.approvers(pending.tool),
         approved_by=tuple(given.by for given in pending.approvals),
+        seq=entry["seq"],
         seen=pending.hash,
     )
 

@@ -129,8 +129,43 @@ async def test_g10_who_comes_too_late_sees_what_was_decided(
     async with page.expect_response("**/approvals/scout/act-1") as answered:
         await page.get_by_role("button", name="Approve send_email").click()
     assert (await answered.value).status == 409
-    await expect(page.get_by_role("alert")).to_contain_text("action act-1 is denied")
+    await expect(page.get_by_role("alert")).to_contain_text(
+        "came too late and was not taken: action act-1 is denied"
+    )
     await expect(page.get_by_role("status")).to_contain_text("denied by operator: no")
+    await page.get_by_role("link", name="What is on record of it").click()
+    await expect(page.get_by_role("heading", name="Log of scout")).to_be_visible()
+
+
+async def test_what_can_be_approved_no_more_says_so(page: Page, operator: Client) -> None:
+    rule = {"cost": 5, "requires_approval": True, "approval_ttl_secs": 1}
+    hasty = operator.create("hasty", POLICY | {"default_rule": rule})
+    ask(hasty, "hasty")
+    for _ in range(100):
+        if "expired" in operator.get("/v1/approvals").json["approvals"][0]:
+            break
+        await asyncio.sleep(0.1)
+    await page.goto("/approvals/hasty/act-1")
+    await expect(page.get_by_text("goes on record as denied")).to_be_visible()
+    await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    await page.get_by_role("button", name="Put it on record as too late").click()
+    await expect(page.get_by_role("status")).to_contain_text("denied approval_expired")
+
+
+async def test_the_record_of_the_request_is_a_step_away(page: Page, scout: Client) -> None:
+    why = {"tool": "send_email", "thought_process": "the customer asked for it"}
+    assert scout.post("/v1/agents/scout/actions", why).status == 200
+    await page.goto("/approvals/scout/act-1")
+    await page.get_by_role("link", name="record 2").click()
+    await expect(page.get_by_text("the customer asked for it").first).to_be_visible()
+
+
+async def test_words_of_a_link_stay_whole_in_the_table_of_keys(page: Page, operator: Client) -> None:
+    key_of(operator, "operator", "Ann Auditor", expires_at="2100-01-01T00:00:00Z")
+    await page.set_viewport_size({"width": 1000, "height": 900})
+    await page.goto("/keys")
+    lines = "e => e.getClientRects().length"
+    assert await page.get_by_role("link", name="Revoke Ann Auditor").evaluate(lines) == 1
 
 
 @pytest.mark.usefixtures("scout")

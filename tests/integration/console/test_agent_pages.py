@@ -168,6 +168,9 @@ def test_a_scar_is_added_once_however_often_the_form_is_sent(signed_in: Visit, o
     for wrong in ({"severity": "huge"}, {"reason": "  "}, {"action_id": "act-99"}):
         shown = signed_in.post("/agents/scout/scars", {**form, "once": "other", **wrong})
         assert shown.status in {400, 404}, wrong
+        # The form stands there again, with what was wrong and what was typed.
+        assert '<details class="card" id="add-scar" open>' in shown.text, wrong
+        assert wrong.get("action_id", "ran amok") in shown.text
     assert operator.get("/v1/agents/scout").json["scar_score"] == 3
 
 
