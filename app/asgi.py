@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 from litestar import Litestar, Router
+from litestar.exceptions import NotFoundException
+from litestar.response import Response
 
 from app import telemetry
 from app.chain.keys import derive
@@ -16,7 +18,7 @@ from app.console.pages import PAGES
 from app.console.trouble import told
 from app.http.access import require_permissions
 from app.http.edge import Edge
-from app.http.exchange import Services
+from app.http.exchange import Call, Services
 from app.http.hosts import served_at
 from app.http.leaving import telling_first
 from app.http.metrics import registry_of
@@ -85,7 +87,7 @@ def _routes(lifespan: Callable[[Litestar], AbstractAsyncContextManager[None]]) -
     console = Router("/", route_handlers=PAGES, exception_handlers={Exception: told})
     return Litestar(
         [*options_of(ROUTES), *ROUTES, console],
-        exception_handlers={Exception: respond},
+        exception_handlers={Exception: _answered},
         lifespan=[lifespan],
         openapi_config=openapi_config(),
         # Bodies are read and limited by app.http.bodies, logging is app.telemetry's.
@@ -94,6 +96,14 @@ def _routes(lifespan: Callable[[Litestar], AbstractAsyncContextManager[None]]) -
         debug=False,
         pdb_on_exception=False,
     )
+
+
+def _answered(request: Call, error: Exception) -> Response[bytes]:
+    """What went wrong outside the pages: a problem document, or a page where a browser asked for one."""
+    is_browser = "text/html" in request.headers.get("accept", "")
+    if isinstance(error, NotFoundException) and request.method in {"GET", "HEAD"} and is_browser:
+        return told(request, error)
+    return respond(request, error)
 
 
 def app_of_this_process() -> Edge:

@@ -6,6 +6,8 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +16,7 @@ import click
 from app import telemetry
 from app.cli import server
 from app.cli.keep import kept_alive
-from app.cli.prepare import preflight, service_database
+from app.cli.prepare import Ready, preflight, service_database
 from app.embedded import EmbeddedPostgres
 from app.settings import OPERATOR_TOKEN_FILE, Settings
 
@@ -44,7 +46,7 @@ def command() -> int:  # noqa: D103  click shows _HELP
     with (
         server.stopped_by_signals(),
         server.listen(settings.bind_host, settings.bind_port) as bound,
-        service_database(settings) as ready,
+        _database(settings) as ready,
     ):
         preflight(settings, ready.url, ready.secrets)
         # Server processes read their settings from the environment.
@@ -53,6 +55,15 @@ def command() -> int:  # noqa: D103  click shows _HELP
         with kept_alive(ready.embedded):
             code = server.serve(bound, workers=settings.workers)
     return code
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[Ready]:
+    """The database to serve; says first what takes its time."""
+    place = "the database" if settings.database_url else "PostgreSQL, which takes some seconds the first time"
+    click.echo(f"Starting {place} ...", err=True)
+    with service_database(settings) as ready:
+        yield ready
 
 
 def _welcome(settings: Settings, url: str, embedded: EmbeddedPostgres | None) -> str:

@@ -206,7 +206,11 @@ class Fuzzed:
         if len(listed["webhooks"]) > 10:
             return str(listed["webhooks"][-1]["webhook_id"])
         made = self.post(
-            "/v1/webhooks", self.tokens[Role.OPERATOR], name=name, url="https://127.0.0.1:1/", kinds=["none"]
+            "/v1/webhooks",
+            self.tokens[Role.OPERATOR],
+            name=name,
+            url="https://hooks.invalid/",
+            kinds=["none"],
         )
         return str(made["webhook"]["webhook_id"])
 

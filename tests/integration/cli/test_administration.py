@@ -134,6 +134,8 @@ def test_an_auditor_logs_in_with_what_was_printed(
     assert first.err == "more records follow: trails show _administration --tenant acme --after 0\n"
     named = run_trails("show", "_administration", "--tenant", "default", env=auditor)
     assert (named.code, "sees its own tenant only" in named.err) == (1, True)
+    whole = run_trails("verify", env=auditor)
+    assert (whole.code, "export them and verify the file" in whole.out) == (Verdict.UNCHECKED.exit_code, True)
     listed = done(run_trails("sql-login", "list", "--tenant", "acme", env=admin_env))
     assert made["login"] in listed.out
     assert made["password"] not in listed.out

@@ -21,6 +21,22 @@ def test_a_key_opens_the_page_that_was_asked_for(visit: Visit, operator: Client)
     assert "alice" in visit.get("/").text
 
 
+@pytest.mark.parametrize("path", ["/nothing", "/agents", "/v2/agents", "/%3Cscript%3E"])
+def test_an_address_that_is_none_is_told_to_a_browser_as_a_page_and_to_programs_as_before(
+    visit: Visit, operator: Client, path: str
+) -> None:
+    browsers = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    strange = visit.get(path, **browsers)
+    assert (strange.status, strange.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "there is no such page" in strange.text
+    assert "<script>" not in strange.text
+    visit.sign_in(key_of(operator, "auditor"))
+    assert 'href="/sessions"' in visit.get(path, **browsers).text
+    for accept in ("*/*", "application/json"):
+        told = visit.get(path, Accept=accept)
+        assert (told.status, told.headers["content-type"]) == (404, "application/problem+json")
+
+
 @pytest.mark.parametrize("role", ["writer", "agent"])
 def test_keys_of_services_do_not_open_the_console(visit: Visit, operator: Client, role: str) -> None:
     operator.create("scout")
