@@ -219,7 +219,7 @@ async def _fill(url: str) -> None:
         ledger = await Ledger.open(pool, master_key=MASTER_KEY)
         scout, other = Caller(ledger, "scout"), Caller(ledger, "other")
         wanted = NewWebhook("tell", "https://example.com/told", Wanted())
-        await ledger.webhooks.create(scout.may(Permission.SET_WEBHOOKS), wanted)
+        await ledger.webhooks.create(scout.may(Permission.SET_WEBHOOKS), wanted, ())
         await scout.create()
         await other.observe()
         for number in range(3):

@@ -112,7 +112,7 @@ async def _administer(url: str) -> World:
         hooks = []
         for kinds in (("event",), None):
             wanted = NewWebhook("tell", "https://example.com/told?secret", Wanted(kinds, ("bot",)))
-            hooks.append(str((await ledger.webhooks.create(setting, wanted))[0]["webhook_id"]))
+            hooks.append(str((await ledger.webhooks.create(setting, wanted, ()))[0]["webhook_id"]))
         await ledger.webhooks.delete(setting, hooks[1])
         await ledger.close()
     return World(

@@ -405,7 +405,7 @@ async def test_t08_nothing_of_a_tenant_begins_once_another_process_suspended_it(
         lambda name: issue(second, name, tenant=tenant),
         lambda _: second.administration.set_redaction(may(Permission.SET_REDACTION, tenant), RuleList(0, ())),
         lambda name: second.webhooks.create(
-            may(Permission.SET_WEBHOOKS, tenant), NewWebhook(name, "https://a.example/", Wanted())
+            may(Permission.SET_WEBHOOKS, tenant), NewWebhook(name, "https://a.example/", Wanted()), ()
         ),
     ):
         with pytest.raises(ForbiddenError, match="suspended"):
