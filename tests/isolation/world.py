@@ -217,8 +217,8 @@ def _keys(operator: Client, ids: Ids) -> tuple[dict[str, str], str, str]:
 
 
 def _webhook(operator: Client, ids: Ids) -> str:
-    """One that leads nowhere: its address is not public."""
-    wanted = {"name": f"webhook of {ids.slug}", "url": f"https://127.0.0.1:1/{ids.slug}"}
+    """One that leads nowhere: nothing has this name (RFC 2606)."""
+    wanted = {"name": f"webhook of {ids.slug}", "url": f"https://{ids.slug}.invalid/"}
     return str(_sent(operator.post("/v1/webhooks", wanted))["webhook"]["webhook_id"])
 
 

@@ -18,6 +18,7 @@ from tests.integration.http.wire import (
     post_routes,
     read_reply,
     request,
+    routes_with_a_body,
     send,
 )
 from tests.support.standing import database, service, standing, tenant
@@ -235,7 +236,7 @@ def test_h09_compressed_bodies_are_refused(service: Running, token: str) -> None
 
 
 def test_an_empty_body_is_refused(service: Running, token: str) -> None:
-    for path in post_routes():
+    for path in routes_with_a_body():
         problem(request(service.port, "POST", path, JSON, token), 400, "bad_request")
 
 

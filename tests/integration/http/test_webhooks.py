@@ -377,8 +377,8 @@ def test_an_address_that_is_not_public_is_refused_when_it_is_given(
     operator = Client(refusing.url, refusing.operator_token)
     reply = operator.post("/v1/webhooks", {"name": "x", "url": f"https://{host}:{receiver.port}/"})
     assert (reply.status, reply.json["code"]) == (400, "bad_request")
-    assert "not a public address" in reply.json["message"]
-    assert "TRAILS_WEBHOOK_ALLOW" in reply.json["message"]
+    assert "not a public address" in reply.json["error"]
+    assert "TRAILS_WEBHOOK_ALLOW" in reply.json["error"]
     assert listed(operator) == []
     assert acts(operator) == []
 
@@ -415,7 +415,7 @@ def test_an_address_that_is_not_allowed_any_more_is_told_nothing(
 def test_a_public_address_without_https_is_refused(operator: Client) -> None:
     reply = operator.post("/v1/webhooks", {"name": "x", "url": "http://8.8.8.8/"})
     assert (reply.status, reply.json["code"]) == (400, "bad_request")
-    assert "https" in reply.json["message"]
+    assert "https" in reply.json["error"]
     assert operator.post("/v1/webhooks", {"name": "x", "url": "https://8.8.8.8/"}).status == 200
 
 

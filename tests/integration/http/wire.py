@@ -136,6 +136,11 @@ def post_routes() -> list[str]:
     return [path for method, path, _ in routes() if method == "POST"]
 
 
+def routes_with_a_body() -> list[str]:
+    """The same without those that a request without a body is right for."""
+    return [path for path in post_routes() if not path.endswith("/test")]
+
+
 def _filled(path: str) -> str:
     ids = {
         "{agent_id:str}": "mailer",
