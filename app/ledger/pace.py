@@ -37,6 +37,10 @@ BREAK_SECS: Final = 0.015
 It is twice as long, and ends as soon as somebody came, where others are known to write.
 """
 
+LONGEST_BREAK_SECS: Final = 0.5
+"""The most of that: an act that waited for a silent database says nothing of how long others take, and while
+a break lasts, nobody of this process writes."""
+
 LOOKS: Final = 3
 """How often is looked in a break whether somebody came."""
 
@@ -82,7 +86,7 @@ class Pace:
     def pause(self) -> float:
         """How long the next break is."""
         is_shared = self._run == SHORTEST_SECS
-        return max(BREAK_SECS, 2 * self._took) * (2 if is_shared else 1)
+        return min(max(BREAK_SECS, 2 * self._took), LONGEST_BREAK_SECS) * (2 if is_shared else 1)
 
 
 async def give_way(pool: Pool, chain: Chain, keys: TenantKeys) -> None:
@@ -95,12 +99,16 @@ async def give_way(pool: Pool, chain: Chain, keys: TenantKeys) -> None:
     if not chain.pace.needs_break(time.monotonic()):
         return
     pause = chain.pace.pause
-    for _ in range(LOOKS):
-        await asyncio.sleep(pause / LOOKS)
-        if await catch_up(pool, chain, keys):
-            await until_at_rest(pool, chain, keys)
+    try:
+        for _ in range(LOOKS):
+            await asyncio.sleep(pause / LOOKS)
+            if await catch_up(pool, chain, keys):
+                break
+        else:
             return
-    chain.pace.broken(time.monotonic(), shared=False)
+    finally:  # one that ended because the database was away was one, too: it is no part of the act behind it
+        chain.pace.broken(time.monotonic(), shared=False)
+    await until_at_rest(pool, chain, keys)
 
 
 async def until_at_rest(pool: Pool, chain: Chain, keys: TenantKeys) -> None:

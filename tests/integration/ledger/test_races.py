@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
 
-from app.errors import InvalidStateError
+from app.errors import InvalidStateError, UnavailableError
 from app.ledger import Ledger
+from app.ledger.pace import LONGEST_BREAK_SECS, LONGEST_SECS, give_way
+from db.pool import create_pool
 from tests.support.ledgers import Caller, Table, decisions, json_of, outcomes
+from tests.support.postgres import Database
 
 MOST_BEFORE = 300
 """Acts of a busy process before the other's turn: what it does between two breaks, on a quick machine."""
+
+
+async def test_a_break_in_which_the_database_was_away_is_no_part_of_the_act_behind_it(
+    ledger: Ledger, database: Database
+) -> None:
+    scout = Caller(ledger, "scout")
+    await scout.create()
+    chain = ledger._chains.at_hand(scout.tenant, "scout")
+    assert chain is not None
+    keys = await ledger._keystore.of(scout.tenant)
+    away = await create_pool(database.app_url, max_size=1)
+    await away.close()
+    chain.pace.come(time.monotonic() - 3 * LONGEST_SECS)
+    assert chain.pace.needs_break(time.monotonic())
+    with pytest.raises(UnavailableError):
+        await give_way(away, chain, keys)
+    assert not chain.pace.needs_break(time.monotonic())
+    chain.pace.leave(time.monotonic())
+    assert chain.pace.pause < LONGEST_BREAK_SECS
+    assert json_of(await scout.ask("search"))["decision"] == "allowed"
 
 
 @pytest.mark.parametrize("spread", [1, 3])

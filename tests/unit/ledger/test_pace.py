@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.ledger.chain import LOCK_SECS
-from app.ledger.pace import BREAK_SECS, LONGEST_SECS, SHORTEST_SECS, Pace
+from app.ledger.pace import BREAK_SECS, LONGEST_BREAK_SECS, LONGEST_SECS, SHORTEST_SECS, Pace
 
 ACT_SECS = 0.001
 
@@ -49,3 +49,12 @@ def test_a_break_is_long_enough_for_others_whose_acts_take_long_too() -> None:
     pace.come(100.0)
     pace.leave(100.2)
     assert pace.pause >= 0.4
+
+
+def test_an_act_that_waited_for_a_silent_database_makes_no_long_break() -> None:
+    pace = Pace()
+    pace.come(100.0)
+    pace.leave(130.0)
+    assert pace.pause == LONGEST_BREAK_SECS
+    pace.broken(140.0, shared=True)
+    assert 2 * LONGEST_BREAK_SECS == pace.pause < LOCK_SECS - LONGEST_SECS
