@@ -467,17 +467,20 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_journal(
     outbox = make_outbox(NOWHERE)
     put(outbox, "a")
     reading, writing = os.pipe()
+    begun, begins = os.pipe()
     sys.stdout.flush()
     child = os.fork()
     if child == 0:  # pragma: no cover  another process
         os.close(writing)
+        os.write(begins, b"x")
         os.read(reading, 1)
         os._exit(0)
+    assert os.read(begun, 1) == b"x"  # what a child does first, it has done
     outbox.close(0)
     [path] = spool.glob("*.journal")
     journal = Journal.adopt(path)
-    os.close(writing)
-    os.close(reading)
+    for end in (writing, reading, begun, begins):
+        os.close(end)
     os.waitpid(child, 0)
     assert journal is not None
     assert journal.waiting == 1
