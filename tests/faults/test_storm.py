@@ -21,6 +21,9 @@ __all__ = ["server", "start_server"]
 COMMAND_SECS = 0.5
 """Longest wait for one statement here; some of the storm's delays are longer."""
 
+ENOUGH = 4
+"""Troubles that a storm has at least."""
+
 AGENTS = [f"agent-{number}" for number in range(8)]
 ENV = {"TRAILS_COMMAND_TIMEOUT_SECS": str(COMMAND_SECS), "TRAILS_LOG_LEVEL": "warning"}
 
@@ -55,5 +58,5 @@ async def test_p19_a_storm_costs_answers_and_nothing_else(
     told = dict(storm.chosen), dict(load.tries), load.slowest_secs
     _log.warning("seed %d: troubles %s, answers by status %s, the slowest after %.1f s", seed, *told)
     assert load.wrong == [], load.wrong[:3]
-    assert sum(storm.chosen.values()) > 3
+    assert sum(storm.chosen.values()) >= ENOUGH
     await asyncio.to_thread(check_load, load, server.base_url, database.admin_url)
