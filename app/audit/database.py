@@ -57,6 +57,11 @@ _BOUND: Final = (
     "row security binds the role {role}: only tenant {slug} was looked at; "
     "name another with --tenant, or look at all as a superuser or a role with BYPASSRLS"
 )
+_AUDITORS: Final = (
+    "this login sees a tenant's records and not the whole database; export them and verify the file "
+    "(trails export AGENT --out chain.jsonl, trails verify chain.jsonl), or use the login of "
+    "deploy/postgres/verifier.sql"
+)
 _REPEATED: Final = (
     "idempotency key {key} stands in {records} records, the first at seq {first}, the last at seq {last}: "
     "one request was carried out more than once"
@@ -165,6 +170,8 @@ async def _audit_catalog(connection: Connection, run: AuditRun) -> None:
     """The catalog, which another revision's cannot be compared with."""
     known = False
     async with part(connection, run.found, "schema"):
+        if not await connection.fetchval(_AUDIT["revision_readable"]):
+            raise StartupError(_AUDITORS)
         await check_revision(connection)
         known = True
     if known:

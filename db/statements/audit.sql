@@ -210,6 +210,10 @@ SELECT h.tenant_id, h.log_uuid, min(h.seq), h.action_id, min(h.agent_id), false,
  ORDER BY 1, 2, 3
  LIMIT 100;
 
+-- name: revision_readable
+-- Whether this role may read at which revision the schema is, if it is at one: an auditor may not.
+SELECT coalesce(has_table_privilege(to_regclass('trails.alembic_version')::oid, 'SELECT'), true);
+
 -- name: administration_readable
 -- Whether this role may read what is compared with the records of administration: an auditor may not.
 SELECT coalesce(bool_and(has_table_privilege(to_regclass('trails.' || name)::oid, 'SELECT')), false)
