@@ -66,8 +66,8 @@ SELECT quote_ident(relname) FROM pg_catalog.pg_class
 
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
 
-_CHECKED_LATER: Final = ("trail_mirror", "trail_signature_format")
-"""CHECKs of the trail that a migration puts on new rows alone (0010); the others are checked behind it."""
+_CHECKED_LATER: Final = ("trail_mirror", "trail_well_formed")
+"""CHECKs of the trail that migrations put on new rows alone (0017, 0020); older rows are checked after."""
 
 _IS_UNCHECKED: Final = (
     "SELECT FROM pg_constraint AS k JOIN pg_class AS c ON c.oid = k.conrelid "

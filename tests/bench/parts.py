@@ -162,7 +162,7 @@ def _trees(count: int) -> list[Draft]:
 
 def _asks(count: int) -> list[Draft]:
     asked = {"action_id": "act-1", "tool": "search", "input": {"q": "refund policy", "top": 5}, "cost": 2}
-    allowed = {"action_id": "act-1", "approved_by": ""}
+    allowed = {"action_id": "act-1", "approved_by": None}
     drafts = Draft("action_requested", asked, "scout"), Draft("action_allowed", allowed, "guard")
     return [drafts[number % 2] for number in range(count)]
 

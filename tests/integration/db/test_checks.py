@@ -59,10 +59,11 @@ MEDDLING = {
     ),
     "CHECK not validated": (
         (
-            f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_seq_range;"
-            f"ALTER TABLE {TRAIL} ADD CONSTRAINT trail_seq_range CHECK (seq >= 0) NOT VALID"
+            f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_well_formed;"
+            f"ALTER TABLE {TRAIL} ADD CONSTRAINT trail_well_formed CHECK (trails.well_formed_v1(seq, kind,"
+            " created_at, signature, session_id, log_uuid, idempotency_key, trace_data) IS TRUE) NOT VALID"
         ),
-        "constraint agent_audit_trails.trail_seq_range",
+        "constraint agent_audit_trails.trail_well_formed",
     ),
     "primary key dropped": (
         f"ALTER TABLE {TRAIL} DROP CONSTRAINT trail_pkey",

@@ -86,6 +86,12 @@ async def test_an_infinite_time_is_refused_even_when_the_text_says_null(
             *(row.tenant_id, row.agent_id, row.log_uuid, row.seq, row.kind, row.actor, row.session_id),
             *(row.prev_hash, row.hash, row.signature, row.key_id, row.signed_text),
         )
+    assert caught.value.constraint_name == "trail_mirror"  # it is asked first; the rule stands by itself, too
+    with pytest.raises(asyncpg.CheckViolationError) as caught:
+        await admin.execute(
+            "SELECT trails.well_formed_v1(0, 'event', 'infinity', repeat('0', 128), $1, $1, NULL, '{}')",
+            row.log_uuid,
+        )
     assert caught.value.constraint_name == "trail_created_at_finite"
 
 

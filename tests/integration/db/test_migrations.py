@@ -70,12 +70,14 @@ async def test_declared_and_migrated_tables_do_not_differ(
 ) -> None:
     """What ``alembic check`` does not compare: CHECKs, expressions, predicates, collations, index columns."""
     with migrate.connected(database.admin_url) as connection:
-        of_checks = connection.exec_driver_sql(
-            "SELECT pg_get_functiondef('trails.mirrors_v1'::regproc)"
-        ).scalar_one()
+        of_checks = [
+            connection.exec_driver_sql(f"SELECT pg_get_functiondef('trails.{name}'::regproc)").scalar_one()
+            for name in ("mirrors_v1", "well_formed_v1")
+        ]
     with migrate.connected(empty_database.admin_url) as connection, connection.begin():
         migrate.prepare_database(connection)
-        connection.exec_driver_sql(of_checks.replace("%", "%%"))  # the function that a declared CHECK calls
+        for function in of_checks:  # which declared CHECKs call
+            connection.exec_driver_sql(function.replace("%", "%%"))
         metadata.create_all(connection)
         declared_indexes = indexes(connection)
     with migrate.connected(database.admin_url) as connection:
