@@ -18,11 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from app.chain.verdict import Verdict
-from app.cli.anchors import Anchor
 from app.cli.demo_stage import Answer, Stage
-from app.cli.outcome import Run
+from app.cli.outcome import print_run
 from app.cli.verify_database import verify_database
 from app.text import printable
+from app.verification.anchors import Anchor
+from app.verification.outcome import Run
 
 AGENT: Final = "scout"
 
@@ -86,7 +87,7 @@ class Play:
                 progress=lambda _: None,
             )
         )
-        run.print(self.console)
+        print_run(run, self.console)
         return run
 
 

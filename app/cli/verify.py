@@ -14,14 +14,15 @@ import msgspec
 
 from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
-from app.cli.anchors import Anchor, Heads, parse_checkpoint, read_heads
 from app.cli.exits import complain, missing_package
-from app.cli.exported import FileOptions, Progress, sizes
-from app.cli.marks import marks_of, trust_of, written
-from app.cli.missing import missing_chains
-from app.cli.outcome import SOUND, Finding, Run, console_for, reason_of
-from app.cli.verify_files import FileMarks, verify_files
+from app.cli.outcome import console_for, print_run
 from app.errors import KeyMaterialError
+from app.verification.anchors import Anchor, Heads, parse_checkpoint, read_heads
+from app.verification.exported import FileOptions, Progress, sizes
+from app.verification.files import FileMarks, verify_files
+from app.verification.marks import marks_of, trust_of, written
+from app.verification.missing import missing_chains
+from app.verification.outcome import SOUND, Finding, Run, reason_of
 
 _HELP: Final = """Verify exported files, or (without FILE) the whole database.
 
@@ -175,7 +176,7 @@ def command(  # noqa: D103  click shows _HELP
     if as_json:
         click.echo(run.to_json())
     elif not quiet:
-        run.print(console_for())
+        print_run(run, console_for())
     return run.verdict.exit_code
 
 
@@ -247,7 +248,10 @@ def _pinned(texts: Iterable[str]) -> dict[str, PublicKey]:
 
 def _kept(given: Iterable[str], heads: Path | None, *, single: bool) -> Heads:
     """All heads that chains must hold; what cannot be made of a file of heads is no reason not to verify."""
-    checkpoints = [parse_checkpoint(text) for text in given]
+    try:
+        checkpoints = [parse_checkpoint(text) for text in given]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
     if checkpoints and not single:
         raise click.UsageError("a head without the name of its chain needs one FILE or --agent ID")
     found = Heads() if heads is None else read_heads(heads)

@@ -17,16 +17,16 @@ from app.audit.rows import Place
 from app.audit.walk import ChainVerdict, DatabaseAudit, Marks, Selection, Trust
 from app.chain.keys import PublicKey
 from app.chain.verdict import Verdict
-from app.cli.anchors import Anchor, checkpoints, contradiction
 from app.cli.database import database_url
 from app.cli.local import local_ledger
-from app.cli.marks import Mark, Marked, MarkWriter, marks_of, trust_of, written
-from app.cli.missing import missing_chains
 from app.cli.on_record import not_on_record, recorded
-from app.cli.outcome import SOUND, Finding, MarkWord, Outcome, Run
 from app.errors import StartupError, TrailsError
 from app.opening import look_directly
 from app.settings import Settings, master_key_at_hand
+from app.verification.anchors import Anchor, checkpoints, contradiction
+from app.verification.marks import Mark, Marked, MarkWriter, marks_of, trust_of, written
+from app.verification.missing import missing_chains
+from app.verification.outcome import SOUND, Finding, MarkWord, Outcome, Run
 
 if TYPE_CHECKING:
     from app.chain.strict import JsonObject

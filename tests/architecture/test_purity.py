@@ -82,6 +82,16 @@ MAY_IMPORT = {
 
 MAY_NOT_IMPORT = {
     "app/audit": {"app.http", "app.console", "app.cli", "app.asgi", "app.client"},
+    "app/verification": {
+        "db",
+        "app.audit",
+        "app.ledger",
+        "app.http",
+        "app.console",
+        "app.cli",
+        "app.asgi",
+        "app.client",
+    },
     "app/ledger": {"app.audit", "app.http", "app.console", "app.cli", "app.asgi", "app.client"},
     "db": {
         "app.http",

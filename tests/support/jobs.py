@@ -12,7 +12,7 @@ import pytest
 
 from app.audit import jobs as audit_jobs
 from app.audit import rows as audit_rows
-from app.cli import verify_chunks, verify_files
+from app.verification import chunks, files
 
 
 class Threads(ThreadPoolExecutor):
@@ -53,7 +53,7 @@ def shared_files(size: int = 1_000) -> Iterator[None]:
         return ThreadPoolExecutor(1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verify_files, "LONG_BYTES", 0)
-        patch.setattr(verify_files, "worker_pool", threads)
-        patch.setattr(verify_chunks, "CHUNK_BYTES", size)
+        patch.setattr(files, "LONG_BYTES", 0)
+        patch.setattr(files, "worker_pool", threads)
+        patch.setattr(chunks, "CHUNK_BYTES", size)
         yield

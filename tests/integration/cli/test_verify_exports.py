@@ -436,7 +436,7 @@ def test_several_processes_verify_a_bundle_and_one_that_is_killed_is_no_verdict(
 ) -> None:
     path = tmp_path / "audit.zip"
     path.write_bytes(bundle)
-    for lot, code in (("verify_bundle._verify_lot", 0), ("dying", 5)):
+    for lot, code in (("bundle._verify_lot", 0), ("dying", 5)):
         script = IN_PROCESSES.format(lot=lot)
         command = [sys.executable, "-c", script, "verify", str(path), "--public-key", key_of(trail)]
         done = subprocess.run(
@@ -448,11 +448,11 @@ def test_several_processes_verify_a_bundle_and_one_that_is_killed_is_no_verdict(
 
 IN_PROCESSES = """
 import sys
-from app.cli import verify_bundle, verify_files
+from app.verification import bundle, files
 from app.cli.main import main
 from tests.support.jobs import dying
-verify_files.LONG_BYTES = 0
-verify_bundle._verify_lot = {lot}
+files.LONG_BYTES = 0
+bundle._verify_lot = {lot}
 sys.exit(main())
 """
 """``trails``, which shares every bundle."""

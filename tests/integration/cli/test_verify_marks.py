@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from app.chain.keys import SigningKey
-from app.cli import marks
-from app.cli.marks import FORMAT
 from app.ledger import Ledger
+from app.verification import marks
+from app.verification.marks import FORMAT
 from db.pool import create_pool
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import Result, faults, run_trails, verify
@@ -242,7 +242,7 @@ def test_t11_a_verification_that_is_killed_leaves_its_last_mark(trail: Trail) ->
     mark = trail.folder / "mark"
     script = """
 import os, signal, sys
-from app.cli import marks
+from app.verification import marks
 from app.cli.main import main
 from app.audit.walk import Walk
 from tests.support.jobs import shared_work
@@ -284,7 +284,7 @@ def test_who_interrupts_a_verification_hears_how_it_goes_on(
     script = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests without
-from app.cli import marks
+from app.verification import marks
 from app.cli.main import main
 from app.audit.walk import Walk
 from tests.support.jobs import shared_work

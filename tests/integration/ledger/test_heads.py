@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from app import heads
-from app.cli.anchors import read_heads
 from app.errors import QuarantinedError, StartupError, TenantQuarantinedError
 from app.ledger import Ledger
 from app.ledger.watch.heads import HeadsKeeper
 from app.principal import ADMINISTRATION
+from app.verification.anchors import read_heads
 from db.pool import Pool
 from tests.support.cli import Result, run_trails
 from tests.support.ledgers import MASTER_KEY, TABLE, Caller, SetClock, Table, json_of

@@ -14,10 +14,10 @@ import msgspec
 
 from app.chain.keys import PublicKey
 from app.chain.record import split_line
-from app.cli import verify_chunks
-from app.cli.anchors import Anchor
 from app.errors import FormatError
 from app.fold.fold import ChainId
+from app.verification import chunks
+from app.verification.anchors import Anchor
 
 STDIN: Final = "-"
 
@@ -84,9 +84,9 @@ def opened(name: str) -> Iterator[BinaryIO]:
 
 def lines_of(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
     """The lines with their line feeds; one that never ends is cut into lines that cannot verify."""
-    while line := file.readline(verify_chunks.MAX_LINE_BYTES):
+    while line := file.readline(chunks.MAX_LINE_BYTES):
         progress(len(line))
-        yield line if len(line) < verify_chunks.MAX_LINE_BYTES or line.endswith(b"\n") else line + b"\n"
+        yield line if len(line) < chunks.MAX_LINE_BYTES or line.endswith(b"\n") else line + b"\n"
 
 
 def sizes(names: Iterable[str]) -> int | None:

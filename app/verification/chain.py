@@ -22,12 +22,12 @@ from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verdict import Verdict, worst
 from app.chain.verify import verify_detached
-from app.cli.anchors import checkpoints, contradiction
-from app.cli.exported import FileOptions, record_text, said_in
-from app.cli.outcome import Outcome
-from app.cli.verify_end import ChainKeys, keys_of
 from app.errors import ChainError, FormatError
 from app.fold.compare import SnapshotCheck
+from app.verification.anchors import checkpoints, contradiction
+from app.verification.end import ChainKeys, keys_of
+from app.verification.exported import FileOptions, record_text, said_in
+from app.verification.outcome import Outcome
 
 PARTIAL: Final = "a filtered export: no complete chain"
 """What is said of a chain of which records were left out."""

@@ -25,9 +25,9 @@ import msgspec
 from app.chain.keys import PublicKey, SigningKey, derive
 from app.chain.position import Position
 from app.chain.verdict import Verdict
-from app.cli.outcome import Finding
 from app.errors import KeyMaterialError, SignatureError, StartupError
 from app.settings import Settings, load_or_create_secret, master_key_at_hand
+from app.verification.outcome import Finding
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from app.chain.verdict import Verdict
-from app.cli.anchors import Anchor
-from app.cli.outcome import Outcome
+from app.verification.anchors import Anchor
+from app.verification.outcome import Outcome
 
 
 def missing_chains(

@@ -22,12 +22,12 @@ import msgspec
 
 from app.chain.statement import Statement, read_statement
 from app.chain.verdict import Verdict
-from app.cli.exported import STDIN, FileOptions, Progress, lines_of
-from app.cli.outcome import Outcome, reason_of
-from app.cli.verify_chain import ChainOfFile, SaidChain, said_chain
-from app.cli.verify_chunks import Shared
-from app.cli.verify_end import ChainKeys, End, sealed, untrusted
 from app.errors import ChainError, UnavailableError
+from app.verification.chain import ChainOfFile, SaidChain, said_chain
+from app.verification.chunks import Shared
+from app.verification.end import ChainKeys, End, sealed, untrusted
+from app.verification.exported import STDIN, FileOptions, Progress, lines_of
+from app.verification.outcome import Outcome, reason_of
 from app.workers import DIED
 
 ZIP: Final = b"PK\x03\x04"

@@ -15,7 +15,7 @@ import msgspec
 
 from app.chain.keys import PublicKey
 from app.chain.report import Report
-from app.cli.outcome import Outcome
+from app.verification.outcome import Outcome
 
 _NOT_VOUCHED: Final = (
     "{what} is signed by key {key}, which is not pinned, and no chain that begins with a pinned key hands "

@@ -13,12 +13,12 @@ from typing import Any, BinaryIO
 
 import pytest
 
-import app.cli.verify_files
+import app.verification.files
 from app.chain.audit import verify_chain
 from app.chain.keys import SigningKey
 from app.chain.link import seal_all
 from app.chain.record import Draft, export_line, split_line
-from app.cli.exported import Progress
+from app.verification.exported import Progress
 from tests.support import cli
 from tests.support.cli import Result, faults, run_trails
 from tests.support.jobs import shared_files
@@ -181,7 +181,7 @@ def test_c32_a_line_cut_in_the_middle_is_incomplete(tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_fills_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.cli.verify_chunks.MAX_LINE_BYTES", 4096)
+    monkeypatch.setattr("app.verification.chunks.MAX_LINE_BYTES", 4096)
     assert verify(written(tmp_path, *lines(), b"x" * 100_000), "--public-key", KEY).code == 1
 
 
@@ -337,13 +337,13 @@ def test_c21_what_holds_no_record_is_no_export(tmp_path: Path, content: bytes) -
 def test_a_file_that_breaks_off_while_it_is_read_keeps_what_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = app.cli.verify_files._lines
+    read = app.verification.files._lines
 
     def breaking(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
         yield from read(file, progress)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("app.cli.verify_files._lines", breaking)
+    monkeypatch.setattr("app.verification.files._lines", breaking)
     answer = tampered_and()
     assert "Input/output error" in answer["chains"][0]["note"]
     assert "Input/output error" in run_trails("verify", TAMPERED, "--public-key", KEY).out

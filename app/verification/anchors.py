@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import click
 import msgspec
 
 from app.heads import HEAD, LOG_UUID
@@ -47,11 +46,11 @@ def parse_checkpoint(text: str) -> Anchor:
     """Reads ``SEQ:HASH``.
 
     Raises:
-        click.BadParameter: another form.
+        ValueError: another form.
     """
     match = HEAD.fullmatch(text.strip())
     if match is None:
-        raise click.BadParameter(
+        raise ValueError(
             f"{text!r} is not SEQ:HASH, such as 41:9f2c… with 64 lowercase hex digits after the colon"
         )
     return Anchor(int(match["seq"]), match["hash"])
@@ -77,8 +76,8 @@ def read_heads(path: Path) -> Heads:
             continue
         try:
             anchors.append(_named(parse_checkpoint(words[0]), words[1] if len(words) > 1 else None))
-        except click.BadParameter as error:
-            troubles.append(f"{path} line {number}: {error.message}")
+        except ValueError as error:
+            troubles.append(f"{path} line {number}: {error}")
     more = len(troubles) - _MAX_TROUBLES
     if more > 0:
         troubles[_MAX_TROUBLES:] = [f"{path}: {more} more lines cannot be read"]

@@ -1,7 +1,7 @@
 """Verifying files that say of themselves what they hold, and that it is all: an export cut short is found.
 
 Such a file is JSON lines between a line that announces the statement at the end and that statement, a CSV
-file with a column for it, or a bundle (``app.cli.verify_bundle``). What it is its first bytes say. A file
+file with a column for it, or a bundle (``app.verification.bundle``). What it is its first bytes say. A file
 that announces a statement and lacks it is incomplete, whatever stands in it.
 """
 
@@ -17,13 +17,13 @@ import msgspec
 from app.chain.keys import PublicKey
 from app.chain.statement import BEGINNING, CHAIN_END, CSV_COLUMN, ENDING, Statement, read_statement
 from app.chain.verdict import Verdict
-from app.cli.exported import FileOptions, Progress, beginning, lines_of
-from app.cli.outcome import Outcome, reason_of
-from app.cli.verify_bundle import ZIP, verify_bundle
-from app.cli.verify_chain import ChainOfFile, said_chain
-from app.cli.verify_chunks import Shared
-from app.cli.verify_end import ChainKeys, End, sealed, untrusted
 from app.errors import ChainError, FormatError, KeyMaterialError
+from app.verification.bundle import ZIP, verify_bundle
+from app.verification.chain import ChainOfFile, said_chain
+from app.verification.chunks import Shared
+from app.verification.end import ChainKeys, End, sealed, untrusted
+from app.verification.exported import FileOptions, Progress, beginning, lines_of
+from app.verification.outcome import Outcome, reason_of
 
 _BOM: Final = b"\xef\xbb\xbf"
 _CUT: Final = (

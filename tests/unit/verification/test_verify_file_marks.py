@@ -13,7 +13,7 @@ from app.chain.audit import ChainAudit
 from app.chain.keys import SigningKey
 from app.chain.link import seal_all
 from app.chain.record import Draft, VerifiedRecord, export_line
-from app.cli import marks
+from app.verification import marks
 from tests.support.cli import Result, faults, run_trails, verify
 from tests.support.jobs import shared_files
 from tests.vectors.make_vectors import ONE, START_US, TWO
@@ -71,8 +71,8 @@ def test_t11_workers_prove_all_lines_but_those_behind_a_rotation_that_was_not_kn
 
 
 def test_t11_a_worker_that_dies_leaves_nothing_verified(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.cli.verify_files.LONG_BYTES", 0)
-    monkeypatch.setattr("app.cli.verify_chunks.prove_lines", die)
+    monkeypatch.setattr("app.verification.files.LONG_BYTES", 0)
+    monkeypatch.setattr("app.verification.chunks.prove_lines", die)
     result = run_trails("verify", file, "--jobs", 2, "--json")
     assert (result.code, result.json["checked"]) == (5, 0)
     assert "killed, or memory ran out" in only(result)["note"]

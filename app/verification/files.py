@@ -15,8 +15,14 @@ from app.chain.record import DOMAIN, SignedRecord, split_line
 from app.chain.report import Report
 from app.chain.trust import trusted_key
 from app.chain.verdict import Verdict, worst
-from app.cli.anchors import Anchor, checkpoints, contradiction
-from app.cli.exported import (
+from app.errors import ChainError, FormatError
+from app.fold.compare import SnapshotCheck
+from app.fold.fold import ChainId
+from app.guard.fields import FieldError
+from app.principal import ADMINISTRATION
+from app.verification.anchors import Anchor, checkpoints, contradiction
+from app.verification.chunks import Lines, ProvenLines, Shared
+from app.verification.exported import (
     STDIN,
     FileOptions,
     Progress,
@@ -27,15 +33,9 @@ from app.cli.exported import (
     said_in,
     sizes,
 )
-from app.cli.marks import Mark, Marked, MarkWriter
-from app.cli.outcome import MarkWord, Outcome, reason_of
-from app.cli.verify_chunks import Lines, ProvenLines, Shared
-from app.cli.verify_whole import verify_whole
-from app.errors import ChainError, FormatError
-from app.fold.compare import SnapshotCheck
-from app.fold.fold import ChainId
-from app.guard.fields import FieldError
-from app.principal import ADMINISTRATION
+from app.verification.marks import Mark, Marked, MarkWriter
+from app.verification.outcome import MarkWord, Outcome, reason_of
+from app.verification.whole import verify_whole
 from app.workers import worker_pool
 
 FORMAT: Final = DOMAIN.decode().strip()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
 import pytest
 
-from app.cli.anchors import Anchor, checkpoints, contradiction, parse_checkpoint, read_heads
+from app.verification.anchors import Anchor, checkpoints, contradiction, parse_checkpoint, read_heads
 
 HASH = "ab" * 32
 UUID = "6a07e448-31e4-4527-8d9b-1c672733f821"
@@ -17,7 +16,7 @@ UUID = "6a07e448-31e4-4527-8d9b-1c672733f821"
     "text", ["", "1", f":{HASH}", f"01:{HASH}", f"-1:{HASH}", f"1:{HASH.upper()}", f"1:{HASH}0"]
 )
 def test_a_checkpoint_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="SEQ:HASH"):
+    with pytest.raises(ValueError, match="SEQ:HASH"):
         parse_checkpoint(text)
 
 
