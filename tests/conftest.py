@@ -16,12 +16,13 @@ Database fixtures:
 A database is a clone of a template that is migrated once a session. Without a database fixture a test
 starts no server.
 
-Tests run in as many processes as there are cores, a file in one process. Each process has a server of its
-own, and so roles of its own; ports are the system's choice and folders those of pytest.
+Tests run in half as many processes again as there are cores, a file in one process. Each process has a
+server of its own, and so roles of its own; ports are the system's choice and folders those of pytest.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -36,6 +37,13 @@ from tests.support.postgres import Database, Server, fresh_database, migrate_tem
 
 MOST_PROCESSES = 8
 
+GARBAGE_OBJECTS = 10_000
+"""Containers made and not yet released before a process of tests looks for cycles among them.
+
+It holds millions that stay, those of pytest and of all that was collected: with the interpreter's 700 each
+fourth second went by with looking through them.
+"""
+
 # Hundreds of processes that tests start load the service: from bytecode, where they may keep it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -44,13 +52,26 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """How many processes share the tests; 0 is this one alone.
 
+    More than there are cores, since a test often waits: for a server to stop, a time-out, another process.
+
     One alone runs single files, which starting others would only slow down, and what is given a server by
     ``TRAILS_TEST_DATABASE_URL``, whose roles the tests change.
     """
     single_files = all(Path(name.partition("::")[0]).is_file() for name in config.args)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     alone = single_files or cores == 1 or "TRAILS_TEST_DATABASE_URL" in os.environ
-    return 0 if alone else min(cores, MOST_PROCESSES)
+    return 0 if alone else min(cores + cores // 2, MOST_PROCESSES)
+
+
+def pytest_configure() -> None:
+    """Garbage is looked for seldom, while tests are collected too."""
+    gc.set_threshold(GARBAGE_OBJECTS)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives as long as the process, so no later search has to walk it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
