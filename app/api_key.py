@@ -31,7 +31,7 @@ MAX_NAME_CHARS: Final = 64
 SECRET_BYTES: Final = 32
 KEY_ID_BYTES: Final = 8
 
-TENANT_ROLES: Final = frozenset({Role.OPERATOR, Role.AUDITOR, Role.WRITER, Role.AGENT})
+TENANT_ROLES: Final = (Role.OPERATOR, Role.AUDITOR, Role.WRITER, Role.AGENT)
 """Roles of keys within a tenant; root's is a secret of the installation."""
 
 _CHECK_DIGITS: Final = 16

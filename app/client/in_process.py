@@ -201,10 +201,10 @@ class LedgerBackend:
         return UUID(str(status["log_uuid"]))
 
     def how_to_approve(self, action_id: str) -> str:
-        """The operators' request, at whichever service runs on this database."""
+        """The console's page and the operators' request, at whichever service runs on this database."""
         agent = self._principal.agent_id
         path = f"…/v1/agents/{agent}/actions/{action_id}/approve"
-        return f'an operator approves it: POST {path} {{"approver": "…"}}'
+        return f'an operator approves it at …/approvals, or by POST {path} {{"approver": "…"}}'
 
     def keep(self, outcome: Outcome) -> bool:  # noqa: ARG002  as the protocol has it
         """There is no place but this process."""

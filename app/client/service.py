@@ -69,9 +69,10 @@ class ServiceBackend:
         return self._log_uuid
 
     def how_to_approve(self, action_id: str) -> str:
-        """The operators' request."""
+        """The console's page of all that waits, and the operators' request."""
         url = self._transport.service.url
-        return f'an operator approves it: POST {url}{self._action(action_id)}/approve {{"approver": "…"}}'
+        request = f'POST {url}{self._action(action_id)}/approve {{"approver": "…"}}'
+        return f"an operator approves it at {url}/approvals, or by {request}"
 
     def keep(self, outcome: Outcome) -> bool:
         """Puts the report into the outbox. A journal that is full or cannot be written is no place."""

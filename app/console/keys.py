@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from app.principal import Grant
     from db.access import ApiKeyRow
 
-_ROLES: Final = [role.value for role in Role if role in TENANT_ROLES]
+_ROLES: Final = [role.value for role in TENANT_ROLES]
 
 
 @get("/keys", opt={PERMISSION: Permission.LIST_KEYS}, include_in_schema=False)

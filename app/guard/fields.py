@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -43,10 +44,20 @@ def as_object(value: JsonValue, field: str) -> JsonObject:
 def body_of(value: JsonValue, *members: str) -> JsonObject:
     """``value`` when it is a JSON object of no other members than these: nothing that came in is lost."""
     body = as_object(value, "body")
-    unknown = next((name for name in body if name not in members), None)
-    if unknown is not None:
-        raise FieldError(unknown, f"is no member here; there are {', '.join(members)}")
+    refuse_others(body, members)
     return body
+
+
+def refuse_others(source: JsonObject, members: Sequence[str], *, at: str = "") -> None:
+    """Refuses an object of other members than these; says which there are, and which may have been meant."""
+    unknown = next((name for name in source if name not in members), None)
+    if unknown is None:
+        return
+    from difflib import get_close_matches  # noqa: PLC0415  slow, and rarely needed
+
+    near = get_close_matches(unknown, members, n=1)
+    meant = f"did you mean {near[0]}? There" if near else "there"
+    raise FieldError(at + unknown, f"is no member here; {meant} are {', '.join(members)}")
 
 
 def integer(source: JsonObject, name: str, *, low: int = 0, high: int = MAX_COST, at: str = "") -> int:
@@ -109,7 +120,7 @@ def optional_uuid(source: JsonObject, name: str) -> UUID | None:
     return UUID(value)
 
 
-def one_of(source: JsonObject, name: str, choices: type[_E]) -> _E:
+def one_of(source: JsonObject, name: str, choices: Iterable[_E]) -> _E:
     """A required member of ``choices``."""
     value = optional_one_of(source, name, choices)
     if value is None:
@@ -117,11 +128,12 @@ def one_of(source: JsonObject, name: str, choices: type[_E]) -> _E:
     return value
 
 
-def optional_one_of(source: JsonObject, name: str, choices: type[_E]) -> _E | None:
-    """A member of ``choices``; None when absent or null."""
+def optional_one_of(source: JsonObject, name: str, choices: Iterable[_E]) -> _E | None:
+    """A member of ``choices``, which may be those of an enumeration; None when absent or null."""
     value = source.get(name)
     if value is None:
         return None
-    if type(value) is not str or value not in choices.__members__.values():
-        raise FieldError(name, f"must be one of {', '.join(choices)}")
-    return choices(value)
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise FieldError(name, f"must be one of {', '.join(choices)}")

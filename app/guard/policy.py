@@ -13,6 +13,7 @@ from app.guard.fields import (
     flag,
     integer,
     optional_integer,
+    refuse_others,
 )
 
 MAX_UINT32 = 2**32 - 1
@@ -177,6 +178,4 @@ def _rate_limit(value: JsonValue) -> RateLimit | None:
 
 
 def _refuse_others(source: JsonObject, shape: type[msgspec.Struct], at: str) -> None:
-    for name in source:
-        if name not in shape.__struct_fields__:
-            raise FieldError(at + name, "is not a member of a policy")
+    refuse_others(source, shape.__struct_fields__, at=at)

@@ -6,7 +6,7 @@ import datetime as dt
 
 from litestar import delete, get, post
 
-from app.api_key import check_key_id
+from app.api_key import TENANT_ROLES, check_key_id
 from app.chain.strict import JsonObject, JsonValue
 from app.errors import BadRequestError, ConflictError, IdempotencyConflictError, NotFoundError
 from app.guard.fields import FieldError, body_of, one_of, optional_text, text
@@ -18,7 +18,7 @@ from app.http.operation import describe
 from app.http.responses import Answer, answer
 from app.ledger.tenancy.administration import NewKey, told, told_row
 from app.moment import from_microseconds
-from app.principal import Permission, Role
+from app.principal import Permission
 from app.trace.instant import parse_instant
 
 
@@ -83,7 +83,7 @@ def _new_key(value: JsonValue) -> NewKey:
         source = body_of(value, "role", "name", "agent_id", "expires_at")
         agent_id = optional_text(source, "agent_id")
         return NewKey(
-            role=one_of(source, "role", Role),
+            role=one_of(source, "role", TENANT_ROLES),
             name=text(source, "name"),
             agent_id=None if agent_id is None else check_agent_id(agent_id),
             expires_at=_expiry(source),

@@ -29,6 +29,7 @@ ALLOWED_MODULES = {
     "dataclasses",
     "datetime",
     "decimal",
+    "difflib",
     "enum",
     "functools",
     "hashlib",

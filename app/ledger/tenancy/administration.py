@@ -632,7 +632,7 @@ def written(moment: datetime) -> str:
 
 def _role_of(wanted: NewKey) -> Role:
     if wanted.role not in TENANT_ROLES:
-        raise BadRequestError(f"role: must be one of {', '.join(sorted(TENANT_ROLES))}")
+        raise BadRequestError(f"role: must be one of {', '.join(TENANT_ROLES)}")
     if (wanted.role is Role.AGENT) != (wanted.agent_id is not None):
         raise BadRequestError("agent_id: is required for role agent, and for no other")
     return wanted.role

@@ -297,7 +297,7 @@ def test_a_wait_says_once_what_it_waits_for_and_how_to_approve_it(
     [held] = told
     assert (held.action_id, held.tool, held.secs) == ("act-1", "send_email", 20)
     path = f"{stage.url}/v1/agents/worker/actions/act-1/approve"
-    assert f"POST {path}" in held.how_to_approve
+    assert f"at {stage.url}/approvals, or by POST {path}" in held.how_to_approve
     said = [
         record.getMessage() for record in caplog.records if "waits for the approval" in record.getMessage()
     ]

@@ -101,7 +101,11 @@ def test_g19_names_keep_their_exact_characters(name: str) -> None:
         (AddScar.parse, {"severity": "minor", "reason": "r", "action_id": 1}, "action_id: must be a string"),
         (Terminate.parse, {"by": "b"}, "reason: is required"),
         (Terminate.parse, {"reason": "r", "by": "b" * 257}, "by: must have 1 to 256 characters"),
-        (Ask.parse, {"tool": "t", "inputs": {}}, "inputs: is no member here; there are tool, input, cost"),
+        (
+            Ask.parse,
+            {"tool": "t", "inputs": {}},
+            "inputs: is no member here; did you mean input? There are tool, ",
+        ),
         (NewAgent.parse, {"agent_id": "a", "polcy": {}}, "polcy: is no member here"),
         (NewAgent.parse, {"agent_id": "a"}, "policy: is required; null makes an observed agent"),
     ],

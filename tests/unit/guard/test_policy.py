@@ -61,6 +61,31 @@ def test_what_an_approval_takes_is_written_out_where_it_is_said() -> None:
     assert (plain.approvers("pay"), plain.approved_until_us("pay", 0)) == (1, None)
 
 
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (
+            {"budjet": 1},
+            "budjet: is no member here; did you mean budget? There are budget, scar_limit, tools, rate_limit",
+        ),
+        (
+            {"tools": {"pay": {"requires_aproval": True}}},
+            "tools.pay.requires_aproval: is no member here; did you mean requires_approval? There are cost, ",
+        ),
+        (
+            {"rate_limit": {"x": 1}},
+            "rate_limit.x: is no member here; there are max_actions, window_secs",
+        ),
+    ],
+)
+def test_a_misspelt_member_is_told_with_those_that_there_are(
+    document: dict[str, JsonValue], said: str
+) -> None:
+    with pytest.raises(InvalidPolicyError) as refused:
+        Policy.parse(policy_document() | document)
+    assert said in str(refused.value)
+
+
 @pytest.mark.parametrize("missing", ["budget", "scar_limit", "tools"])
 def test_required_members(missing: str) -> None:
     document = policy_document()
