@@ -8,6 +8,7 @@
     │   ├── InvalidPolicyError      a policy document with a flaw (names the field)
     │   └── InvalidMemberError      a trace or an event with a flaw (names the node and the member)
     ├── UnauthorizedError           no token, or one that is not valid
+    │   └── EndedKeyError           one that was, told to who proves to hold it
     ├── ForbiddenError              a valid token that may not do this
     ├── MisdirectedError            meant for another service: called by a name that is not ours
     ├── NotFoundError               no such thing for this caller
@@ -106,6 +107,13 @@ class UnauthorizedError(TrailsError):
         self, message: str = "missing or invalid bearer token; send Authorization: Bearer <token>"
     ) -> None:
         super().__init__(message)
+
+
+class EndedKeyError(UnauthorizedError):
+    """A token that was valid and is no more: for a caller who has proven its secret, and for nobody else."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; ask an operator for another one")
 
 
 class ForbiddenError(TrailsError):

@@ -18,7 +18,13 @@ from app.console.visitor import (
     principal_of,
     visitor_of,
 )
-from app.errors import ForbiddenError, TenantQuarantinedError, TooManyRequestsError, UnauthorizedError
+from app.errors import (
+    EndedKeyError,
+    ForbiddenError,
+    TenantQuarantinedError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from app.http.access import PUBLIC
 from app.http.exchange import Call, services_of
 from app.http.target import one_field, parse_query
@@ -42,18 +48,17 @@ async def sign_in(request: Call) -> ASGIResponse:
     place, key = _own(form.get("next")), form.get("key", "").strip().encode()
     try:
         if _KEY.fullmatch(key) is None:
-            raise failure(request)
+            raise failure(request, UnauthorizedError())
         try:
             principal = await principal_of(services_of(request), key)
-        except UnauthorizedError:
-            raise failure(request) from None
+        except UnauthorizedError as refusal:
+            raise failure(request, refusal) from None
         services_of(request).limits.admit(principal)
         services_of(request).limits.sign_in(principal)
         return see_other(place, (await begin_visit(request, key, principal),))
-    except UnauthorizedError:
-        return render(
-            "sign_in.html", None, status=401, next=place, message="This is no key, or not any more."
-        )
+    except UnauthorizedError as error:
+        told = error.message if isinstance(error, EndedKeyError) else "This is no key, or not any more."
+        return render("sign_in.html", None, status=401, next=place, message=told)
     except ForbiddenError as error:
         return render("sign_in.html", None, status=403, next=place, message=error.message)
     except TooManyRequestsError as error:

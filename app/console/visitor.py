@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import re
 from typing import Any, Final, cast
 from urllib.parse import quote
 
@@ -27,6 +28,9 @@ from app.principal import Grant, Permission, Principal, Role, grant
 
 ROLES: Final = frozenset({Role.OPERATOR, Role.AUDITOR})
 """Whose keys open the console."""
+
+_PAGE: Final = re.compile(rb"https?://[^/?#]*(/[^#]*)")
+"""A page's whole address, as its script tells it; the group is path and query."""
 
 _VISITOR: Final = "trails.visitor"
 
@@ -239,22 +243,30 @@ def check_origin(request: Call) -> None:
             raise ForbiddenError("this form was sent by another site")
 
 
-def failure(request: Call) -> TrailsError:
+def failure(request: Call, refusal: UnauthorizedError) -> TrailsError:
     """Counts a sign-in with a key that is none; what to tell."""
     services = services_of(request)
     return services.limits.failed_sign_in(
-        site_of(peer_of(request.scope, services.settings.trusted_proxies or ()))
+        site_of(peer_of(request.scope, services.settings.trusted_proxies or ())), refusal
     )
 
 
 def sign_in_place(request: Call) -> str:
-    """The sign-in page, which comes back to the page that was asked for."""
-    scope = request.scope
-    query = scope["query_string"].decode("latin-1")
-    place = scope["path"] + (f"?{query}" if query else "")
-    if scope["method"] != "GET" or place == "/":
+    """The sign-in page, which comes back to the page that was asked for, as it was asked for."""
+    place = _page_of(request)
+    if request.scope["method"] != "GET" or place == "/":
         return "/sign-in"
     return "/sign-in?next=" + quote(place, safe="")
+
+
+def _page_of(request: Call) -> str:
+    """Path and query of the page; of a part that its script asks for, those of the page around it."""
+    for whole in headers(request.scope, b"hx-current-url"):
+        page = _PAGE.match(whole)
+        if page is not None:
+            return page[1].decode("latin-1")
+    query = request.scope["query_string"]
+    return (request.scope["raw_path"] + (b"?" + query if query else b"")).decode("latin-1")
 
 
 def _digest(text: str) -> bytes:

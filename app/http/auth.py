@@ -72,11 +72,11 @@ def authenticate(scope: Scope) -> Principal:
         given = headers(scope, b"authorization")
         try:
             proven = _proven(exchange, given)
-        except UnauthorizedError:
+        except UnauthorizedError as refusal:
             if not given:
                 raise
             trusted = exchange.services.settings.trusted_proxies or ()
-            raise limits.failure(site_of(peer_of(scope, trusted))) from None
+            raise limits.failure(site_of(peer_of(scope, trusted)), refusal) from None
         exchange.principal = limits.admit(proven)
     return exchange.principal
 

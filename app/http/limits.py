@@ -103,14 +103,14 @@ class Limits:
             raise TooManyRequestsError("this key sends more requests than it may (TRAILS_RATE_PER_KEY)")
         return principal
 
-    def failure(self, site: str) -> TrailsError:
+    def failure(self, site: str, refusal: UnauthorizedError) -> TrailsError:
         """Counts an attempt with a token that is not valid, from this site; what it is answered with."""
         if self._peers is not None and not self._peers.take(site, time.monotonic_ns()):
             self._note("peer")
             return TooManyRequestsError(
                 "too many requests with an invalid bearer token from this address; send a valid one"
             )
-        return UnauthorizedError()
+        return refusal
 
     def sign_in(self, principal: Principal) -> None:
         """Counts a sign-in to the console with a key that is one.
@@ -122,9 +122,9 @@ class Limits:
             self._note("key")
             raise TooManyRequestsError("this key signs in too often; wait a moment")
 
-    def failed_sign_in(self, site: str) -> TrailsError:
+    def failed_sign_in(self, site: str, refusal: UnauthorizedError) -> TrailsError:
         """Counts an attempt to sign in with what is no key, from this site; what it is answered with."""
         if not self._failed_sign_ins.take(site, time.monotonic_ns()):
             self._note("peer")
             return TooManyRequestsError("too many attempts from this address; wait a moment")
-        return UnauthorizedError()
+        return refusal

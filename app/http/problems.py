@@ -54,6 +54,7 @@ TABLE: dict[type[TrailsError], Row] = {
     errors.InvalidPolicyError: Row(400, "Invalid policy"),
     errors.InvalidMemberError: Row(400, "Invalid member"),
     errors.UnauthorizedError: Row(401, "Unauthorized"),
+    errors.EndedKeyError: Row(401, "Unauthorized"),
     errors.ForbiddenError: Row(403, "Forbidden"),
     errors.NotFoundError: Row(404, "Not found"),
     errors.UnknownActionError: Row(404, "Unknown action"),

@@ -23,10 +23,10 @@ from app.chain.record import GENESIS, Draft
 from app.errors import (
     AgentExistsError,
     ConflictError,
+    EndedKeyError,
     NameInUseError,
     NotFoundError,
     TrailsError,
-    UnauthorizedError,
     UnknownActionError,
 )
 from app.guard import decide
@@ -297,7 +297,7 @@ class Ledger:
         """Refuses a token derived for an agent that was revoked.
 
         Raises:
-            UnauthorizedError: it was.
+            EndedKeyError: it was.
             TenantQuarantinedError: the administration chain does not verify, so that nobody knows.
             UnavailableError: the database is away.
         """
@@ -306,7 +306,7 @@ class Ledger:
         if principal.epoch > epoch:  # another process has given it out a moment ago
             epoch = await self._standings.epoch(principal.tenant_id, agent_id)
         if principal.epoch != epoch:
-            raise UnauthorizedError
+            raise EndedKeyError("this agent's token was revoked")
 
     async def token_epoch(self, grant: Grant) -> int:
         """The epoch of the token of the grant's agent, no older than this call."""

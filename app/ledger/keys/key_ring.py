@@ -16,9 +16,9 @@ from uuid import UUID
 import msgspec
 
 import db.access
-from app.errors import TrailsError, UnauthorizedError
+from app.errors import EndedKeyError, TrailsError, UnauthorizedError
 from app.ledger.fresh import Fresh
-from app.ledger.tenancy.administration import key_of_row
+from app.ledger.tenancy.administration import key_of_row, written
 from app.moment import from_microseconds
 from app.principal import Principal, Role
 
@@ -39,9 +39,10 @@ CAPACITY: Final = 20_000
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """A genuine key that was not revoked; ``key`` None when there is no such key."""
+    """A genuine key, and when it was revoked; ``key`` None when there is no such key."""
 
     key: ApiKey | None
+    revoked_at: datetime | None = None
 
 
 class KeyRing:
@@ -68,7 +69,8 @@ class KeyRing:
         """Who presents this bearer token, which has the form of a key.
 
         Raises:
-            UnauthorizedError: it is no key, not any more, or not yet known here. Never says which.
+            EndedKeyError: it was a key, and is none any more.
+            UnauthorizedError: it is no key, or not yet known here. Never says which.
             TenantQuarantinedError: the tenant's administration chain does not verify.
             UnavailableError: the database is away.
         """
@@ -83,6 +85,7 @@ class KeyRing:
         """Who the row of this key says it is: good for having its tenant's records verified, and no more.
 
         Raises:
+            EndedKeyError: it was a key, and is none any more by its row.
             UnauthorizedError: as for ``caller``, but for what the records say.
             UnavailableError: the database is away.
         """
@@ -95,8 +98,11 @@ class KeyRing:
         key = held.key
         if key is None or not hmac.compare_digest(key.secret_hash, presented.secret_hash):
             raise UnauthorizedError
+        # From here on the caller has proven that it holds the key, and may know what became of it.
+        if held.revoked_at is not None:
+            raise EndedKeyError(f"this key was revoked on {written(held.revoked_at)}")
         if key.expires_at is not None and key.expires_at <= now:
-            raise UnauthorizedError
+            raise EndedKeyError(f"this key expired on {written(key.expires_at)}")
         name = key.agent_id if key.role is Role.AGENT and key.agent_id is not None else key.name
         return Principal(key.tenant_id, key.role, name, key.agent_id, key.key_id)
 
@@ -111,11 +117,14 @@ class KeyRing:
 
     async def _load(self, tenant_id: UUID, key_id: str) -> _Held:
         row = await db.access.api_key(self._pool, tenant_id, key_id)
-        if row is None or row.revoked_at is not None:
+        if row is None:
             return _Held(None)
-        self._standings.expect(tenant_id, key_id)  # another process may have issued it a moment ago
+        if row.revoked_at is None:
+            self._standings.expect(tenant_id, key_id)  # another process may have issued it a moment ago
         key = key_of_row(row)
-        return _Held(key if key is not None and self._mint.is_genuine(key, row.seal) else None)
+        return _Held(
+            key if key is not None and self._mint.is_genuine(key, row.seal) else None, row.revoked_at
+        )
 
     def _note(self, place: tuple[UUID, str], now: datetime) -> None:
         """Notes now and then that a key is used; a request never waits for it."""

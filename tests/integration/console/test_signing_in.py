@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 
 from app.console.pages import PAGES
@@ -19,6 +22,36 @@ def test_a_key_opens_the_page_that_was_asked_for(visit: Visit, operator: Client)
     entered = visit.post("/sign-in", {"key": f" {key}\n", "next": "/?of=today"})
     assert (entered.status, entered.headers["location"]) == (303, "/?of=today")
     assert "alice" in visit.get("/").text
+
+
+ADDRESSES = [
+    *("/", "/?of=today", "/sessions", "/failures?days=7", "/keys", "/approvals", "/administration"),
+    *("/agents/scout", "/agents/scout/log?kind=event&from=2", "/agents/scout/log/1", "/agents/scout/verify"),
+    *("/agents/a%2Fb", "/agents/a%20b", "/agents/%C3%A9?x=%26%23", "/export.zip", "/sessions/" + "0" * 32),
+]
+
+
+@pytest.mark.parametrize("path", ADDRESSES)
+def test_each_address_is_come_back_to_as_it_was_asked_for(service: Running, visit: Visit, path: str) -> None:
+    away = visit.get(path)
+    assert away.status == 303
+    form = visit.get(away.headers["location"])
+    [place] = re.findall(r'name="next" value="([^"]*)"', form.text)
+    entered = visit.post("/sign-in", {"key": service.operator_token, "next": html.unescape(place)})
+    assert (entered.status, entered.headers["location"]) == (303, path)
+
+
+@pytest.mark.parametrize(
+    ("page", "place"),
+    [
+        ("http://127.0.0.1/approvals?of=a%2Fb#top", "/sign-in?next=%2Fapprovals%3Fof%3Da%252Fb"),
+        ("http://127.0.0.1/", "/sign-in"),
+        ("http://[", "/sign-in?next=%2Fapprovals%2Fwaiting"),
+    ],
+)
+def test_a_part_of_a_page_leads_back_to_the_page(visit: Visit, page: str, place: str) -> None:
+    asked = visit.get("/approvals/waiting", HX_Request="true", HX_Current_URL=page)
+    assert (asked.status, asked.headers["hx-redirect"]) == (401, place)
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/agents", "/v2/agents", "/%3Cscript%3E"])
@@ -62,6 +95,8 @@ def test_a_revoked_key_ends_its_visit(visit: Visit, operator: Client) -> None:
     assert operator.send("DELETE", f"/v1/keys/{issued['key']['key_id']}").status in {200, 204}
     assert visit.get("/").status == 303
     assert visit.cookies == {}
+    shown = visit.post("/sign-in", {"key": issued["token"]})
+    assert (shown.status, "this key was revoked on 20" in shown.text) == (401, True)
 
 
 def test_the_cookie_is_for_browsers_only_and_hides_the_key(service: Running, visit: Visit) -> None:

@@ -23,6 +23,7 @@ def test_a_revoked_token_is_401_and_the_next_one_is_another(operator: Client) ->
         for old in tokens[:-1]:
             reply = operator.as_(old).get(PATH)
             assert (reply.status, reply.json["code"]) == (401, "unauthorized")
+            assert "this agent's token was revoked" in reply.json["error"]
         assert operator.as_(tokens[-1]).get(PATH).status == 200
     assert len(set(tokens)) == 3
     assert other.get("/v1/agents/other").status == 200

@@ -15,11 +15,18 @@ import asyncpg
 import pytest
 
 from app.api_key import Mint
-from app.errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, UnauthorizedError
+from app.errors import (
+    BadRequestError,
+    ConflictError,
+    EndedKeyError,
+    ForbiddenError,
+    NotFoundError,
+    UnauthorizedError,
+)
 from app.ledger import Ledger
 from app.ledger.feed.batches import Wanted
 from app.ledger.idempotency import Stamp
-from app.ledger.tenancy.administration import IssuedKey, NewKey, NewTenant
+from app.ledger.tenancy.administration import IssuedKey, NewKey, NewTenant, written
 from app.ledger.webhooks.hooks import NewWebhook
 from app.principal import ADMINISTRATION, Grant, Permission, Principal, Role, grant
 from app.redaction.rules import RuleList
@@ -169,10 +176,35 @@ async def test_an_expired_key_is_none(ledger: Ledger, clock: SetClock) -> None:
     clock.move(59.9)
     await ledger.caller(issued.token.encode())
     clock.move(0.1)
-    with pytest.raises(UnauthorizedError):
+    with pytest.raises(
+        EndedKeyError, match=f"this key expired on {written(now + timedelta(seconds=60))}; ask"
+    ):
         await ledger.caller(issued.token.encode())
     with pytest.raises(BadRequestError, match="in the future"):
         await issue(ledger, "late", expires_at=now)
+
+
+@pytest.mark.parametrize("ends", ["expires", "is revoked"])
+async def test_what_became_of_a_key_is_told_to_nobody_without_its_secret(
+    ledger: Ledger, clock: SetClock, ends: str
+) -> None:
+    soon = datetime.fromtimestamp(clock.now_us / 1e6, UTC) + timedelta(seconds=60)
+    issued = await issue(ledger, expires_at=soon)
+    if ends == "is revoked":
+        await revoke(ledger, issued.key.key_id)
+    clock.move(60)
+    with pytest.raises(EndedKeyError):
+        await ledger.caller(issued.token.encode())
+    # Its check digits are right, which none but the service can make: a secret alone opens what it is for.
+    guessed = Mint(MASTER_KEY).token(issued.key.tenant_id, issued.key.key_id, bytes(32))
+    altered = issued.token[:-1] + ("0" if issued.token[-1] != "0" else "1")
+    unknown = Mint(MASTER_KEY).token(issued.key.tenant_id, "00" * 8, bytes(32))
+    said = set()
+    for token in (guessed, altered, unknown):
+        with pytest.raises(UnauthorizedError) as refused:
+            await ledger.caller(token.encode())
+        said.add((type(refused.value), str(refused.value)))
+    assert said == {(UnauthorizedError, str(UnauthorizedError()))}
 
 
 async def test_the_last_use_of_a_key_is_told(ledger: Ledger, clock: SetClock) -> None:

@@ -101,12 +101,12 @@ def test_limits_that_are_off_count_nothing() -> None:
     limits = Limits(rate_per_key=0, failures_per_peer=0)
     for _ in range(1_000):
         limits.admit(principal("a"))
-        assert isinstance(limits.failure("192.0.2.1"), UnauthorizedError)
+        assert isinstance(limits.failure("192.0.2.1", UnauthorizedError()), UnauthorizedError)
 
 
 def test_h12_a_site_that_goes_on_failing_is_told_so() -> None:
     limits = Limits(rate_per_key=0, failures_per_peer=1)
-    told = [type(limits.failure("192.0.2.1")) for _ in range(20)]
+    told = [type(limits.failure("192.0.2.1", UnauthorizedError())) for _ in range(20)]
     assert told[:BURST_SECS] == [UnauthorizedError] * BURST_SECS
     assert told[-1] is TooManyRequestsError
-    assert isinstance(limits.failure("192.0.2.2"), UnauthorizedError)
+    assert isinstance(limits.failure("192.0.2.2", UnauthorizedError()), UnauthorizedError)
