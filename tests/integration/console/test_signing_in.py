@@ -27,7 +27,7 @@ def test_a_key_opens_the_page_that_was_asked_for(visit: Visit, operator: Client)
 ADDRESSES = [
     *("/", "/?of=today", "/sessions", "/failures?days=7", "/keys", "/approvals", "/administration"),
     *("/agents/scout", "/agents/scout/log?kind=event&from=2", "/agents/scout/log/1", "/agents/scout/verify"),
-    *("/agents/a%2Fb", "/agents/a%20b", "/agents/%C3%A9?x=%26%23", "/export.zip", "/sessions/" + "0" * 32),
+    *("/agents/a%20b", "/agents/%C3%A9?x=%26%23", "/export.zip", "/sessions/" + "0" * 32),
 ]
 
 
