@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import asyncpg
+import asyncpg.pool
 from sqlalchemy import URL, Connection, create_engine, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
@@ -25,8 +27,6 @@ from app.errors import StartupError
 from db.schema import APP_ROLE, AUDITOR_ROLE, OWNER_ROLE, REVISION, REVISIONS, SCHEMA
 
 if TYPE_CHECKING:
-    import asyncpg
-    import asyncpg.pool
     from alembic.config import Config
 
 WAIT_MILLISECONDS: Final = 60_000
@@ -210,14 +210,20 @@ def current_revision(connection: Connection) -> str | None:
 
 
 async def check_revision(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy) -> None:
-    """Refuses a schema that is older or newer than what this program knows.
+    """Refuses a schema that is older or newer than what this program knows, and who may not see which it is.
 
     Raises:
-        StartupError: the message says which of the two, and what to do.
+        StartupError: the message says which of them, and what to do.
     """
     found: str | None = None
     if await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{SCHEMA}.alembic_version"):
-        found = await connection.fetchval(f"SELECT version_num FROM {SCHEMA}.alembic_version")  # noqa: S608  a constant
+        try:
+            found = await connection.fetchval(f"SELECT version_num FROM {SCHEMA}.alembic_version")  # noqa: S608  a constant
+        except asyncpg.InsufficientPrivilegeError:
+            raise StartupError(
+                "the login of TRAILS_DATABASE_URL is neither the service's role (trails_app) "
+                "nor an administrator's"
+            ) from None
     _refuse_unknown(found)
     if found != REVISION:
         raise StartupError(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+import pytest
 
+from db import migrate, sql_logins
+from db.sql_logins import SqlLogin
 from tests.integration.cli.conftest import TRAIL, Trail
 from tests.support.cli import Result, run_trails
 from tests.support.postgres import APP_PASSWORD
@@ -83,6 +88,32 @@ def test_who_only_reads_exports_all_the_same_and_is_told_that_it_is_on_no_record
     assert len(without.out.splitlines()) == 15
     assert "this export is not on record: no master key" in without.err
     assert "this export is not on record: " in despite.err
+    assert acts(trail, "exported") == []
+
+
+@pytest.fixture
+def auditor(trail: Trail) -> Iterator[str]:
+    """The URL of an auditor's login, as ``trails sql-login create`` makes it."""
+    [[tenant_id]] = trail.fetch("SELECT tenant_id FROM trails.tenants")
+    login = SqlLogin(sql_logins.new_login(), "audit", datetime.now(UTC))
+    sql_logins.create(trail.database.admin_url, login, tenant_id, "secret")
+    yield migrate.with_login(trail.database.admin_url, login.login, "secret")
+    sql_logins.drop(trail.database.admin_url, login.login)
+
+
+def test_an_auditors_login_exports_where_the_keys_are_and_is_told_why_it_is_on_no_record(
+    trail: Trail, auditor: str
+) -> None:
+    env = trail.with_url(auditor)
+    chain = export(env)
+    assert (chain.code, len(chain.out.splitlines())) == (0, 15)
+    whole = run_trails("export", "--bundle", trail.folder / "all.zip", env=env)
+    assert whole.code == 0
+    why = "this export is not on record: the login of TRAILS_DATABASE_URL is neither the service's role"
+    assert why in chain.err
+    assert why in whole.err
+    refused = run_trails("key", "list", env=env)
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert acts(trail, "exported") == []
 
 
