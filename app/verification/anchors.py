@@ -27,6 +27,8 @@ class Anchor(msgspec.Struct, frozen=True):
     log_uuid: str | None = None
     tenant: str | None = None
     agent_id: str | None = None
+    told: str = ""
+    """What stands behind the name, for people: a comment, which decides nothing."""
 
     @property
     def named(self) -> bool:
@@ -75,7 +77,8 @@ def read_heads(path: Path) -> Heads:
         if not words or words[0].startswith("#"):
             continue
         try:
-            anchors.append(_named(parse_checkpoint(words[0]), words[1] if len(words) > 1 else None))
+            anchor = _named(parse_checkpoint(words[0]), words[1] if len(words) > 1 else None)
+            anchors.append(msgspec.structs.replace(anchor, told=" ".join(words[2:])))
         except ValueError as error:
             troubles.append(f"{path} line {number}: {error}")
     more = len(troubles) - _MAX_TROUBLES

@@ -35,7 +35,7 @@ from app.verification.exported import (
 )
 from app.verification.marks import Mark, Marked, MarkWriter
 from app.verification.outcome import MarkWord, Outcome, reason_of
-from app.verification.whole import verify_whole
+from app.verification.whole import NO_EVIDENCE, verify_whole
 from app.workers import worker_pool
 
 FORMAT: Final = DOMAIN.decode().strip()
@@ -54,6 +54,7 @@ _MAX_AHEAD_BYTES: Final = 8 * 1024 * 1024
 
 _FAMILY: Final = "lineage-audit-"
 _GZIP: Final = b"\x1f\x8b"
+_PARQUET: Final = b"PAR1"
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -389,6 +390,8 @@ class _Reading:
             return "not an export: UTF-16 text; exports are UTF-8"
         if self._first.startswith(_GZIP):
             return f"compressed with gzip; verify what is in it: gunzip -c {self._name} | trails verify -"
+        if self._first.startswith(_PARQUET):
+            return f"Parquet: {NO_EVIDENCE}"
         return f"not an export of the format {FORMAT}"
 
 

@@ -23,9 +23,10 @@ def missing_chains(
             continue
         if not any(_is_of(anchor, outcome) for outcome in outcomes):
             name = anchor.log_uuid or "/".join(part for part in (anchor.tenant, anchor.agent_id) if part)
+            called = f"{name} ({anchor.told})" if anchor.told else name
             note = f"the chain is not there; a head kept elsewhere says seq {anchor.seq}"
             missing[name] = Outcome(
-                name, Verdict.INCOMPLETE, anchor.tenant, anchor.agent_id, anchor.log_uuid, note=note
+                called, Verdict.INCOMPLETE, anchor.tenant, anchor.agent_id, anchor.log_uuid, note=note
             )
     return list(missing.values())
 

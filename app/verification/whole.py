@@ -31,10 +31,13 @@ _CUT: Final = (
 )
 _ALTERED: Final = "file altered: its SHA-256 is not the one that its last line says"
 _BEHIND: Final = "file altered: something stands behind its last line"
-_COPY: Final = (
-    "whole as it was exported ({rows} rows), and no evidence: rows for reading, which nobody signed one by "
-    "one; verify an export of the records as JSON lines, or a bundle"
+NO_EVIDENCE: Final = (
+    "no evidence: rows for reading, which nobody signed one by one; verify an export of the records as JSON "
+    "lines, or a bundle"
 )
+"""Of CSV and Parquet."""
+
+_COPY: Final = "whole as it was exported ({rows} rows), and " + NO_EVIDENCE
 
 
 def verify_whole(

@@ -163,6 +163,8 @@ def test_c18_a_chain_without_records_is_an_error(trail: Trail, *, keep_registry_
         result = trail.verify("--heads", heads)
         assert result.code == 1
         assert "incomplete" in [chain["verdict"] for chain in result.json["chains"]]
+        [missing] = [line for line in result.out.splitlines() if "the chain is not there" in line]
+        assert "(default/scout)" in missing
 
 
 def test_c18_rows_of_a_chain_that_the_registry_does_not_name_are_an_error(trail: Trail) -> None:

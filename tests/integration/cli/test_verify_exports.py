@@ -266,6 +266,8 @@ def test_rows_of_a_view_are_a_copy(trail: Trail, check: Callable[..., Result]) -
         assert "no evidence" in notes(found)
         assert check(data[: len(data) // 2]).code == 3
         assert check(data.replace(b"search", b"sEarch", 1)).code == 1
+    parquet = check(export(trail, Wanted(view="actions", format=Format.PARQUET)))
+    assert (parquet.code, "Parquet: no evidence" in notes(parquet)) == (5, True)
 
 
 @pytest.mark.parametrize(
