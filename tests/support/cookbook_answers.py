@@ -553,7 +553,9 @@ def damaged_records(world: World, asked: Asked) -> list[Row]:
 
 def administrative_acts(world: World, asked: Asked) -> list[Row]:
     return [
-        one | {"at": moment(one["at"])} for one in world.administered if asked(one["at"], one["agent_id"])
+        one | {"at": moment(one["at"])}
+        for one in world.administered
+        if asked(one["at"], one["agent_id"] or "")
     ]
 
 

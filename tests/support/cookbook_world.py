@@ -18,6 +18,7 @@ from app.chain.record import Draft
 from app.errors import ConflictError
 from app.guard.kinds import TRACE
 from app.ledger import Ledger
+from app.ledger.export.wanted import Format, Wanted
 from app.ledger.post import Entry
 from app.ledger.tenancy.administration import NewKey
 from app.principal import Permission, Principal, Role, grant
@@ -176,12 +177,21 @@ class World:
         await self.ledger.administration.record(DEFAULT_TENANT_ID, "root", told)
         self._administered("root", "exported", agent, records=records)
 
+    async def export_over_http(self, wanted: Wanted, about: str, rows: int, agent: str | None = None) -> None:
+        """As ``GET /v1/export`` does; ``about`` is the view, or the format of the file."""
+        granted = grant(Principal(DEFAULT_TENANT_ID, Role.OPERATOR, "operator"), Permission.EXPORT)
+        async with self.ledger.export(granted, wanted) as exported:
+            async for _ in exported.pieces:
+                pass
+        self._administered("operator", "export_begun", agent, what=about)
+        self._administered("operator", "exported", agent, what=about, records=rows)
+
     async def issue_key(self, name: str, agent: str) -> None:
         asking = grant(Principal(DEFAULT_TENANT_ID, Role.OPERATOR, "operator"), Permission.ISSUE_KEY)
         await self.ledger.administration.issue_key(asking, NewKey(Role.AGENT, name, agent))
         self._administered("operator", "key_issued", agent, what=name)
 
-    def _administered(self, actor: str, act: str, agent: str, **members: Any) -> None:
+    def _administered(self, actor: str, act: str, agent: str | None, **members: Any) -> None:
         told = {"what": None, "records": None, "intact": None} | members
         self.administered.append(
             {"at": self.clock.now_us, "actor": actor, "act": act, "agent_id": agent} | told
@@ -431,6 +441,8 @@ async def tell(world: World) -> None:
     await _third_day(world)
     await world.verify("scribe")
     await world.export("buyer", 12)
+    await world.export_over_http(Wanted(Format.CSV, view="scars"), "scars", len(world.scars))
+    await world.export_over_http(Wanted(Format.JSONL, agents=("buyer",)), "jsonl", 45, "buyer")
 
 
 async def _first_day(world: World) -> None:
