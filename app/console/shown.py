@@ -117,9 +117,8 @@ def summary(kind: str, payload: JsonObject) -> str:
     """What a record says, in some words."""
     if kind == "admin":
         return sentence(payload)
-    words = (
-        [_word(payload[name]) for name in _WORDS if payload.get(name) not in {None, ""}] if payload else []
-    )
+    found = [payload.get(name) for name in _WORDS]
+    words = [_word(value) for value in found if value is not None and value != ""]
     if kind == "trace":
         words.append(f"{payload.get('total_nodes')} nodes")
     if kind == "policy":

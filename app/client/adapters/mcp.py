@@ -64,6 +64,7 @@ def _judge(result: HandlerResult) -> Verdict:
     if told.get("isError"):
         texts = [item.get("text", "") for item in told.get("content", ()) if isinstance(item, dict)]
         return "failure", "\n".join(filter(None, texts))
-    if told.get("resultType") not in {None, "complete"}:
-        return "unknown", f"not finished: {told['resultType']}"
+    finished = told.get("resultType")
+    if finished is not None and finished != "complete":
+        return "unknown", f"not finished: {finished}"
     return "success", ""

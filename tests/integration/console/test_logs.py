@@ -11,10 +11,12 @@ import psycopg
 
 from app.console.pages import PAGES
 from app.http.access import PUBLIC
+from db.schema import GUARD_ACTION_KINDS
 from tests.integration.console.browser import Visit
 from tests.integration.console.conftest import key_of
 from tests.integration.console.test_agent_pages import administrative, follow
 from tests.integration.http.client import Client
+from tests.integration.http.posting import fragment, node
 from tests.support.ledgers import TABLE
 from tests.support.postgres import Database
 
@@ -372,3 +374,32 @@ def test_a_key_is_issued_shown_once_and_revoked(signed_in: Visit, operator: Clie
     assert signed_in.get("/keys/0000/revoke").status == 404
     for wrong in ({"role": "root"}, {"name": ""}, {"expires_at": "never"}, {"role": "agent"}):
         assert signed_in.post("/keys", {**form, "once": "x", **wrong}).status == 400, wrong
+
+
+def test_every_kind_of_record_stands_in_the_log_and_by_itself(signed_in: Visit, operator: Client) -> None:
+    """A log that cannot be shown for one of its records hides all of them."""
+    agent = operator.create("scout")
+    for number, tool in enumerate(("search", "rm", "send_email", "send_email")):
+        agent.post("/v1/agents/scout/actions", {"tool": tool, "input": number})
+    for place, body in {
+        "act-1/outcome": {"status": "failure", "detail": "index is down"},
+        "act-3/approve": {"approver": "alice", "note": "fine"},
+        "act-3/claim": {"tool": "send_email", "input": 2},
+        "act-4/reject": {"approver": "bob", "reason": "no", "scar": "minor"},
+    }.items():
+        assert operator.post(f"/v1/agents/scout/actions/{place}", body).status == 200, place
+    events(operator, "scout", 1, occurred_at="2026-01-01T00:00:00Z")
+    operator.post("/v1/agents/scout/traces", fragment(node()))
+    operator.post("/v1/agents/scout/terminate", {"reason": "done", "by": "alice"})
+    agent.post("/v1/agents/scout/actions", {"tool": "search"})
+    records = operator.get("/v1/agents/scout/log").json["records"]
+    kinds = {record["kind"] for record in records}
+    assert kinds >= {*GUARD_ACTION_KINDS, "genesis", "policy", "scar", "terminated", "event", "trace"}, kinds
+    page = signed_in.get("/agents/scout/log").text
+    assert seqs(page) == [record["seq"] for record in reversed(records)]
+    for words in ("tool_not_allowed", "terminated", "index is down", "send_email", "fine", "tick", "1 nodes"):
+        assert words in page, words
+    for record in records:
+        alone = signed_in.get(f"/agents/scout/log/{record['seq']}")
+        assert alone.status == 200, record["kind"]
+        assert record["hash"] in alone.text
