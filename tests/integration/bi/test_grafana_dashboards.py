@@ -265,6 +265,17 @@ def test_a_dashboard_is_whole(dashboard: Json) -> None:
         assert variable["datasource"] == {"type": datasource["query"], "uid": "${datasource}"}
 
 
+def test_lines_of_several_go_on_where_only_the_others_have_a_value() -> None:
+    """Each has values at times of its own: else nothing but dots is drawn."""
+    lines = [
+        panel["fieldConfig"]["defaults"]["custom"]
+        for panel in panels(TRAIL)
+        if panel["type"] == "timeseries" and "AS metric" in panel["targets"][0]["rawSql"]
+    ]
+    lines = [custom for custom in lines if custom["drawStyle"] == "line"]
+    assert [custom["spanNulls"] for custom in lines] == [True]
+
+
 def test_uids_are_unique() -> None:
     uids = [dashboard["uid"] for dashboard in dashboards().values()]
     assert len(set(uids)) == len(uids) == 2
