@@ -53,6 +53,8 @@ def json_row(columns: Any, row: Any) -> bytes:  # noqa: ANN401  pairs of name an
 def _json_value(value: Any, type_: str) -> Any:  # noqa: ANN401  as above
     if value is not None and type_ in _JSON_TYPES:
         return msgspec.Raw(value.encode())
+    if isinstance(value, list):
+        return [_json_value(one, type_.removesuffix("[]")) for one in value]
     if isinstance(value, datetime):
         return _instant(value)
     if isinstance(value, date):

@@ -31,6 +31,9 @@ _MISSING: Final = (
     "format: Parquet needs the package pyarrow, which is not installed with this service; CSV and JSON lines "
     "need nothing"
 )
+_ARRAY: Final = re.compile(r"(.*)\[\]")
+"""The type of an array of one dimension, of which the group is the elements'."""
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -94,7 +97,7 @@ class Parquet(Writer):
 
 def _type(pyarrow: Any, type_: str) -> Any:  # noqa: ANN401  the package, and a type of it
     """The Arrow type of a PostgreSQL type; what has none of the same values is text."""
-    if (of := re.fullmatch(r"(.*)\[\]", type_)) is not None:
+    if (of := _ARRAY.fullmatch(type_)) is not None:
         return pyarrow.list_(_type(pyarrow, of[1]))
     makers: dict[str, Callable[[], Any]] = {
         "timestamp with time zone": lambda: pyarrow.timestamp("us", tz="UTC"),
@@ -111,6 +114,9 @@ def _type(pyarrow: Any, type_: str) -> Any:  # noqa: ANN401  the package, and a 
 
 def _value(type_: str) -> Callable[[Any], Any]:
     """What makes a column's value one of its Arrow type: NUMERIC and UUID are text, with all digits."""
+    if (of := _ARRAY.fullmatch(type_)) is not None:
+        element = _value(of[1])
+        return lambda value: None if value is None else [element(one) for one in value]
     if type_ == "numeric":
         return lambda value: None if value is None else format(value, "f")
     if type_ == "uuid":
