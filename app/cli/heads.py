@@ -15,7 +15,7 @@ from app.cli.exits import CommandError, complain
 from app.cli.local import ACTOR, local_ledger, settings_here
 from app.errors import NotFoundError
 from app.heads import Hashes, KeptHeads
-from app.ledger.watch.heads import Behind, unusable
+from app.ledger.watch.heads import Behind, Compared, unusable
 from app.settings import Settings
 from app.text import printable
 
@@ -82,13 +82,14 @@ async def _accept(
         kept = heads.read(path)
         # What is to be accepted must not keep this command itself from the record.
         async with local_ledger(msgspec.structs.replace(settings, heads_file=None)) as ledger:
-            behind = (await ledger.compare_heads(kept)).behind
+            compared = await ledger.compare_heads(kept)
+            behind = compared.behind
             wanted = [chain for chain in behind if _is_of(chain, tenant, agent_id)]
             if behind and not wanted:
                 raise CommandError(_others(behind))
             await _put_on_record(ledger, wanted, reason)
             if wanted:  # a file that is away for a moment is not made anew, without anything that was seen
-                heads.replace(path, _without(kept, wanted))
+                heads.replace(path, _without(compared, wanted))
     return wanted
 
 
@@ -130,11 +131,20 @@ def _told(chain: Behind) -> JsonObject:
     }
 
 
-def _without(kept: KeptHeads, accepted: Sequence[Behind]) -> KeptHeads:
-    """The file without the heads that are accepted as lost, by whichever name it calls their chains."""
+def _without(compared: Compared, accepted: Sequence[Behind]) -> KeptHeads:
+    """The file without the heads that are accepted as lost, by whichever name it calls their chains.
+
+    A bare agent's name is that of other tenants' agents, too: for those of them that are behind it stays,
+    under a name that is theirs alone.
+    """
+    kept = compared.kept
     dropped = {name for chain in accepted for name in (chain.name, chain.told, chain.agent_id)}
     seen: dict[str, Hashes] = {name: hashes for name, hashes in kept.heads.items() if name not in dropped}
     told = dict(kept.told)
+    for chain in compared.behind:
+        bare = chain.agent_id or ""
+        if chain not in accepted and bare in dropped and bare in kept.heads:
+            seen[chain.told] = {**seen.get(chain.told, {}), **kept.heads[bare]}
     for chain in accepted:
         if chain.head is not None:
             seen[chain.name], told[chain.name] = {chain.head[0]: chain.head[1]}, chain.told

@@ -206,6 +206,9 @@ class HeadsKeeper:
             except (OSError, ValueError, TrailsError) as error:
                 self._meter.failures += 1
                 _log.error("heads were not written to %s: %s", self._path, error)
+            except Exception:  # noqa: BLE001  a defect must not end the keeping without a word
+                self._meter.failures += 1
+                _log.exception("heads were not written to %s, by a defect", self._path)
 
     async def _is_over(self) -> bool:
         """Waits for the next round, or for the end."""

@@ -65,8 +65,12 @@ class Deliverer:
     async def _run(self) -> None:
         try:
             while True:
-                with suppress(TrailsError):  # the database is away: it is looked again
+                try:
                     await self._look()
+                except TrailsError:
+                    pass  # the database is away: it is looked again
+                except Exception:  # noqa: BLE001  it is logged, and looked again
+                    _log.exception("looking for webhooks failed")
                 await asyncio.sleep(LOOK_SECS)
         finally:
             running = [task for _, task in self._running.values()]

@@ -219,6 +219,18 @@ def test_more_webhooks_than_a_process_delivers_at_once_take_turns(
         assert told == sorted(told), "in order"
 
 
+def test_a_defect_in_looking_for_webhooks_does_not_end_it(
+    operator: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator.create("seen", None)
+    with monkeypatch.context() as broken:
+        broken.setattr(deliverer, "MOST", None)
+        assert until(lambda: "looking for webhooks failed" in caplog.text)
+    made(operator, receiver, agents=["seen"])
+    post(operator)
+    receiver.wait_for(1)
+
+
 def by_hook(receiver: Receiver, hooks: list[tuple[str, str]]) -> dict[str, list[tuple[str, int]]]:
     """What each webhook was told, as they came; whose it was its signature says."""
     found: dict[str, list[tuple[str, int]]] = {}

@@ -9,6 +9,7 @@ import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -281,6 +282,29 @@ async def test_heads_that_a_client_kept_count_by_the_agents_name(
     assert heads.read(file).heads["default/agent-1"] == {7: row["hash"]}
 
 
+async def test_what_one_tenant_accepts_another_has_not_accepted(
+    neighbour: Caller, agent: Caller, file: Path, database: Database, started: Start
+) -> None:
+    """A bare name is that of agents of every tenant; whose record the line means, nobody knows."""
+    tenant = UUID("00000000-0000-4000-8000-000000000002")
+    await agent.ledger.create_tenant(tenant, "second", "Second")
+    other = Caller(agent.ledger, agent.agent, tenant)
+    await other.create()
+    line = {7: "a" * 64}
+    file.write_text(f"7:{'a' * 64} {agent.agent}\n")
+    said = accept(database, file, "--tenant", "default", "--agent", agent.agent, "--reason", "Monday")
+    assert (said.code, "default/agent-1" in said.out, "second/" in said.out) == (0, True, False), said.err
+    assert agent.agent not in heads.read(file).heads
+    assert heads.read(file).heads[f"second/{agent.agent}"] == line
+    ledger = await started()
+    assert json_of(await agent.at(ledger).ask())["decision"] == "allowed"
+    with pytest.raises(QuarantinedError, match=SEEN_7):
+        await other.at(ledger).ask()
+    assert accept(database, file, "--tenant", "second", "--reason", "Monday").code == 0
+    assert f"second/{agent.agent}" not in heads.read(file).heads
+    assert json_of(await neighbour.at(ledger).ask())["decision"] == "allowed"
+
+
 async def test_of_two_processes_one_writes_and_the_other_reads(
     agent: Caller, twin: Caller, file: Path
 ) -> None:
@@ -345,6 +369,20 @@ async def test_what_cannot_be_written_is_told_and_tried_again(
         (tmp_path / "away").rename(folder)
         await agent.ask("search")
         await _until(lambda: of_agent(folder / "heads") == [3])
+
+
+async def test_a_defect_is_told_counted_and_tried_again(
+    agent: Caller, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    meter, refused = agent.ledger.meter.heads, agent.ledger._seen.refused
+    async with agent.ledger.keep_heads(file, 0.01):
+        refused[UUID(int=0)] = None  # type: ignore[assignment]  # what no round can work with
+        await _until(lambda: meter.failures > 1)
+        assert "by a defect" in caplog.text
+        assert "TypeError" in caplog.text
+        refused.clear()
+        await agent.ask("search")
+        await _until(lambda: of_agent(file) == [3])
 
 
 @pytest.mark.parametrize(
