@@ -64,6 +64,9 @@ def archived(folder: Path, archive: Path) -> Iterator[EmbeddedPostgres]:
     with other_server(folder, archive_mode="on") as server:
         archive.mkdir()
         give(archive, server.cluster)
+        query(
+            server.url, "ALTER SYSTEM SET archive_mode = 'on'"
+        )  # so that a copy archives, unless it is told not to
         query(server.url, f'ALTER SYSTEM SET archive_command = \'cp "%p" "{archive}/%f"\'')
         query(server.url, "SELECT pg_reload_conf()")
         yield server
@@ -135,6 +138,11 @@ def test_c18_a_point_in_time_comes_back_and_chains_that_went_further_do_not_go_o
         with started_from(room / "restored", tmp_path / "first", tmp_path / "second", owner) as url:
             env = environment(url, tmp_path)
             assert head(url) == before
+            assert query(url, "SELECT timeline_id > 1 FROM pg_control_checkpoint()") == [(True,)]
+            assert query(url, "SHOW archive_mode") == [("off",)]
+            assert not list(archive.glob("*.history")), (
+                "later restores of the first server would follow this one"
+            )
             assert run_trails("verify", env=env).code == 0
             behind = run_trails("verify", "--heads", file, env=env)
             assert behind.code == 3, behind.out
