@@ -42,6 +42,15 @@ def test_promtool_tries_them_out() -> None:
     output_of(tool("promtool"), "test", "rules", str(FOLDER / "alerts.test.yaml"))
 
 
+def test_promtool_takes_the_example_of_a_scrape() -> None:
+    example = FOLDER / "scrape.example.yaml"
+    output_of(tool("promtool"), "check", "config", "--syntax-only", str(example))
+    [job] = yaml.safe_load(example.read_text("utf-8"))["scrape_configs"]
+    assert {job["job_name"]} == {
+        found for rule in rules() for found in re.findall(r'job="(lineage-trails)"', rule["expr"])
+    }
+
+
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
 def test_each_says_what_it_means_and_what_to_do(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import httpx2
 import pytest
+import yaml
 from pytest_postgresql.executors import NoopExecutor
 
 from app.console.pages import PAGES
@@ -26,7 +27,7 @@ from app.settings import MIB, Settings
 from tests.support.cli import run_trails
 from tests.support.nginx import CLIENT, NAME, Nginx, running_nginx
 from tests.support.postgres import Server, fresh_database
-from tests.support.server import OPERATOR_TOKEN, ServerProcess
+from tests.support.server import OPERATOR_TOKEN, ServerProcess, StartServer
 from tests.support.tools import DEPLOY, output_of, tool
 
 METRICS_TOKEN: Final = "metrics-token-of-the-tests-0123456789abcdef"  # noqa: S105  of a throw-away server
@@ -212,11 +213,29 @@ def test_a_service_that_is_away_is_told_as_one_that_cannot_record(away: Nginx) -
     assert refused.json()["code"] == "unavailable"
 
 
-def test_figures_are_not_for_everybody(nginx: Nginx, service: ServerProcess) -> None:
+def test_figures_are_for_who_has_the_token_as_the_example_asks_for_them(nginx: Nginx) -> None:
+    told = yaml.safe_load((DEPLOY / "prometheus" / "scrape.example.yaml").read_text("utf-8"))
+    [job] = told["scrape_configs"]
+    assert (job["scheme"], job["authorization"]["type"]) == ("https", "Bearer")
+    assert job["static_configs"] == [{"targets": [NAME]}]
     with nginx.client(METRICS_TOKEN) as client:
+        answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert "trails_requests_total" in answer.text
+    for other in (OPERATOR_TOKEN, "none"):
+        with nginx.client(other) as client:
+            assert client.get("/metrics").status_code == 404
+
+
+def test_figures_are_nobodys_who_comes_through_it_while_there_is_no_token(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    service = start_server(
+        env={"TRAILS_TRUSTED_PROXIES": "127.0.0.1", "TRAILS_ALLOWED_HOSTS": f"{NAME},127.0.0.1"}
+    )
+    assert httpx2.get(f"{service.base_url}/metrics").status_code == 200
+    with running_nginx(tmp_path / "nginx", _place(service)) as nginx, nginx.client("none") as client:
         assert client.get("/metrics").status_code == 404
-    token = {"Authorization": f"Bearer {METRICS_TOKEN}", "Host": NAME}
-    assert httpx2.get(f"{service.base_url}/metrics", headers=token).status_code == 200
 
 
 def test_who_asks_too_often_is_told_to_wait(service: ServerProcess, tmp_path: Path) -> None:
