@@ -173,6 +173,7 @@ def _rendered(  # runs in a thread: a large tree takes a while
         unverified=survey.unverified[:UNVERIFIED_LISTED],
         decisions=_decisions(survey),
         denied=sum(row.status == "denied" for row in rows),
+        harmful=sum(row.status == "harmful" for row in rows),
         picture=picture,
         waterfall=waterfall,
         bars={} if waterfall is None else {line.number: waterfall.bars[line.number - 1] for line in lines},

@@ -73,6 +73,19 @@ def test_the_head_counts_as_the_list_does(told: Told) -> None:
         assert f"Nodes {len(nodes)} Tool calls {len(calls)} Failed {len(failed)} " in page
 
 
+def test_what_failed_is_what_failed_and_what_did_harm(signed_in: Visit, operator: Client) -> None:
+    operator.create("mailer", None)
+    post(
+        operator,
+        node(1, node_type="TOOL_CALL", outputs={"status": "failed"}),
+        node(2, node_type="TOOL_CALL", outputs={"status": "harmful"}),
+        node(3, node_type="TOOL_CALL", outputs={"status": "success"}),
+    )
+    page = text_of(shown(signed_in, f"/sessions/{SESSION}").text)
+    assert "Nodes 3 Tool calls 3 Failed 1 Harmful 1 " in page
+    assert "What failed 2 " in page
+
+
 def test_decisions_of_the_guard_are_counted_from_its_records(told: Told) -> None:
     acts = [act for act in told.world.acts if act.session == RUN]
     reported = sum(act.outcome is not None for act in acts)
