@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,9 @@ def test_the_independent_verifier_tells_usage_and_unreadable_files_apart(
     arguments: list[str], code: int
 ) -> None:
     assert _node(*arguments) == code
+
+
+def test_the_independent_verifier_calls_no_bundle_tampered_that_is_not_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "audit.zip", "w") as bundle:
+        bundle.writestr("manifest.json", "{}")
+    assert _node(str(tmp_path / "audit.zip")) == 5

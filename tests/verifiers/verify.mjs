@@ -276,6 +276,10 @@ function main() {
     console.error(`could not read ${file}: ${error.code}`);
     return 5;
   }
+  if (!isFolder && bytes.subarray(0, 4).toString("latin1") === "PK\x03\x04") {
+    console.log("could not check: a ZIP file; unpack it and name the folder");
+    return 5;
+  }
   try {
     const sealed = !isFolder && bytes.subarray(0, 10).toString("latin1") === '{"export":';
     const [code, words] = isFolder
