@@ -50,6 +50,7 @@ class Receiver:
         self.got: list[Delivered] = []
         self.answer: Callable[[Delivered], int] = lambda _: 204
         self.location = ""
+        self.retry_after = ""
         self.endless = False
         self.port = 0
 
@@ -97,6 +98,8 @@ def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
             self.send_response(status)
             if receiver.location:
                 self.send_header("Location", receiver.location)
+            if receiver.retry_after:
+                self.send_header("Retry-After", receiver.retry_after)
             self.send_header("Content-Length", str(2**40 if receiver.endless else 0))
             self.end_headers()
 

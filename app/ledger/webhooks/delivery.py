@@ -182,7 +182,7 @@ class Delivery:
         if told.event is not None:
             attempt = await telling.sender.send(_id_of(told.event), told.event.encode())
             if not attempt.is_taken:
-                return _Problem(attempt.problem or "", is_gone=attempt.status == GONE)
+                return _Problem(attempt.problem or "", attempt.again_secs, is_gone=attempt.status == GONE)
             self._counts.delivered += 1
         telling.taken(told)
         return None
@@ -192,6 +192,7 @@ class Delivery:
         self._counts.failed += 1
         again = min(FIRST_AGAIN_SECS * 2.0 ** min(before, 20), MOST_AGAIN_SECS)
         again *= random.uniform(0.75, 1.25)  # noqa: S311  no secret: those that failed together spread
+        again = max(again, min(problem.again_secs, MOST_AGAIN_SECS))
         failing = await db.webhooks.fail(self._pool, held, problem.text, again)
         gives_up = failing >= self._give_up_secs and before + 1 >= LEAST_FAILURES
         if gives_up or problem.is_gone:
@@ -201,9 +202,10 @@ class Delivery:
 
 
 class _Problem(msgspec.Struct, frozen=True):
-    """Why an event was not taken; ``is_gone``: the receiver wants no more."""
+    """Why an event was not taken; ``is_gone``: the receiver wants no more; else none for ``again_secs``."""
 
     text: str
+    again_secs: float
     is_gone: bool
 
 

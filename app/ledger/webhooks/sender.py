@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import time
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, Self
 
 import httpx2
@@ -26,11 +28,18 @@ GONE: Final = 410
 """Standard Webhooks: the receiver wants no more of this."""
 
 
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
+
+
 class Attempt(msgspec.Struct, frozen=True):
-    """How an attempt went: the status of the answer, or None and why there was none."""
+    """How an attempt went: the status of the answer, or None and why there was none.
+
+    ``again_secs``: for how long the receiver asks to be left alone, as it says it.
+    """
 
     status: int | None
     problem: str | None
+    again_secs: float = 0.0
 
     @property
     def is_taken(self) -> bool:
@@ -99,7 +108,17 @@ class Sender:
         answer = await self._client.send(request, stream=True)
         await answer.aclose()
         problem = None if answer.status_code in TAKEN else f"it answered {answer.status_code}"
-        return Attempt(answer.status_code, problem)
+        return Attempt(answer.status_code, problem, _again_secs(answer.headers.get("retry-after", "")))
+
+
+def _again_secs(text: str) -> float:
+    """Seconds of a ``Retry-After``, a number or a date (RFC 9110); 0 for none, and for what is neither."""
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _tls_trouble(error: BaseException | None) -> str | None:

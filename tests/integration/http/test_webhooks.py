@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from tests.integration.http.serving import Running, serve
 from tests.integration.http.test_event_stream import until
 from tests.support.certificate import make_certificate
 from tests.support.postgres import Database, Server, fresh_database
-from tests.support.receiving import Receiver, receiving
+from tests.support.receiving import SECS, Receiver, receiving
 from tests.support.server import OPERATOR_TOKEN
 
 LOCAL = (ip_network("127.0.0.0/8"),)
@@ -201,6 +203,84 @@ def test_410_switches_it_off_at_once(operator: Client, receiver: Receiver) -> No
     post(operator)
     assert until(lambda: not listed(operator)[0].enabled)
     assert len(receiver.got) == 1
+    assert listed(operator)[0].problem == "it answered 410"
+    assert (acts(operator)[-1]["act"], acts(operator)[-1]["reason"]) == (
+        "webhook_disabled",
+        "it answered 410",
+    )
+
+
+@pytest.mark.parametrize("status", [307, 413, 429, 503])
+def test_what_is_no_2xx_is_told_and_sent_again_under_its_id(
+    operator: Client, receiver: Receiver, status: int
+) -> None:
+    operator.create("seen", None)
+    with receiving() as elsewhere:
+        receiver.location, receiver.answer = elsewhere.url, lambda _: status
+        made(operator, receiver, agents=["seen"])
+        post(operator, 2)
+        assert until(lambda: listed(operator)[0].failures >= 2)
+        assert listed(operator)[0].problem == f"it answered {status}"
+        assert listed(operator)[0].enabled
+        assert elsewhere.got == []
+    assert {one.place for one in receiver.got} == {("seen", 1)}, "what comes behind it waits"
+    receiver.location, receiver.answer = "", lambda _: 204
+    assert [one.place for one in receiver.wait_for(2)] == [("seen", 1), ("seen", 2)]
+    assert len({one.headers["webhook-id"] for one in receiver.got}) == 2
+    assert until(lambda: listed(operator)[0].problem is None)
+
+
+def test_one_that_is_slower_than_it_may_be_is_told_again(
+    operator: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ledger.webhooks.sender.ATTEMPT_SECS", 0.3)
+    is_quick = threading.Event()
+    receiver.answer = lambda _: 204 if is_quick.wait(SECS) else 500
+    operator.create("seen", None)
+    made(operator, receiver, agents=["seen"])
+    post(operator, 2)
+    assert until(lambda: listed(operator)[0].problem == "no answer within 0.3 seconds")
+    is_quick.set()
+    receiver.wait(lambda: {one.place for one in receiver.taken} == {("seen", 1), ("seen", 2)})
+    places = [one.place for one in receiver.taken]
+    assert places == sorted(places)
+    assert until(lambda: listed(operator)[0].problem is None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "secs"),
+    [
+        ("50", 50.0),
+        (lambda: formatdate(time.time() + 50, usegmt=True), 50.0),
+        ("999999999", 100.0),
+        ("-1", 0.1),
+        ("soon", 0.1),
+        ("9" * 400, 0.1),
+        ("Fri, 31 Dec 9999 23:59:59 -9999", 0.1),
+    ],
+)
+async def test_a_receiver_says_when_it_wants_to_be_asked_again(  # noqa: PLR0917  fixtures
+    operator: Client,
+    receiver: Receiver,
+    admin: asyncpg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str | Callable[[], str],
+    secs: float,
+) -> None:
+    monkeypatch.setattr(delivery, "MOST_AGAIN_SECS", 100.0)
+    receiver.retry_after, receiver.answer = asked if isinstance(asked, str) else asked(), lambda _: 429
+    operator.create("seen", None)
+    made(operator, receiver, agents=["seen"])
+    post(operator)
+    assert until(lambda: listed(operator)[0].failures >= 1)
+    left = await admin.fetchval(
+        "SELECT extract(epoch FROM next_at - failing_since)::float8 FROM trails.webhook_progress"
+        " WHERE failures = 1"
+    )
+    if secs < 1:
+        assert until(lambda: listed(operator)[0].failures >= 2)
+    else:
+        assert secs - 5 < left < secs + 1
 
 
 def test_more_webhooks_than_a_process_delivers_at_once_take_turns(
