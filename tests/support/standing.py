@@ -42,15 +42,20 @@ def standing(database: Database) -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture
-def tenant(standing: Running) -> dict[str, Any]:
-    """A new tenant and the key of its operator, as they were answered."""
+def new_tenant(running: Running) -> dict[str, Any]:
+    """Makes a tenant; what was answered, with the key of its operator."""
     slug = f"tenant-{next(_numbers)}"
-    root = Client(standing.url, standing.root_token)
+    root = Client(running.url, running.root_token)
     made = root.post("/v1/tenants", {"slug": slug, "name": slug, "operator": OPERATOR})
     assert made.status == 200, made.raw
     told: dict[str, Any] = made.json
     return told
+
+
+@pytest.fixture
+def tenant(standing: Running) -> dict[str, Any]:
+    """A new tenant and the key of its operator, as they were answered."""
+    return new_tenant(standing)
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ from tests.integration.console.browser import Shown, Visit
 from tests.integration.console.conftest import key_of
 from tests.integration.http.client import POLICY, Client
 from tests.integration.http.serving import Running
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 FORMS: Final = sorted(
     path
@@ -78,7 +81,7 @@ def everything(operator: Client) -> list[Any]:
 def test_no_form_is_taken_without_this_visits_own_token(
     service: Running, signed_in: Visit, operator: Client, key: str, seen: str
 ) -> None:
-    other = Visit(service.url).sign_in(key_of(operator, "operator", "Ada"))
+    other = Visit(service.url).sign_in(key_of(operator, "operator", "Grace Hopper"))
     before = everything(operator)
     foreign = other.csrf()
     csrf = signed_in.csrf()
@@ -156,6 +159,7 @@ def raw(visit: Visit, target: str) -> Shown:
         connection.close()
 
 
+@pytest.mark.usefixtures("database")
 def test_cookies_that_are_none_open_nothing(signed_in: Visit) -> None:
     [(name, value)] = signed_in.cookies.items()
     for wrong in (

@@ -21,6 +21,9 @@ from app.http.openapi import ROLES
 from app.http.routes import ROUTES
 from tests.integration.console.browser import Shown, Visit
 from tests.integration.http.client import Client
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 NAMES: Final = sorted(path.stem for path in FOLDER.glob("*.md"))
 

@@ -13,6 +13,9 @@ from tests.integration.console.browser import Visit
 from tests.integration.console.conftest import key_of
 from tests.integration.http.client import Client
 from tests.integration.http.serving import Running
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 
 def test_a_key_opens_the_page_that_was_asked_for(visit: Visit, operator: Client) -> None:

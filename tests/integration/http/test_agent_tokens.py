@@ -7,6 +7,9 @@ import pytest
 from app.client.settings import service as client_service
 from app.http import examples
 from tests.integration.http.client import POLICY, Client
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 PATH = "/v1/agents/mailer"
 REVOKE = f"{PATH}/token/revoke"

@@ -14,6 +14,9 @@ from app.settings import Secrets
 from tests.integration.http.client import Client
 from tests.integration.http.serving import serve
 from tests.support.postgres import Database
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 POLICY: dict[str, Any] = {
     "budget": 50,
@@ -52,6 +55,7 @@ def agents(operator: Client) -> dict[str, Client]:
     return {agent_id: operator.create(agent_id, POLICY) for agent_id in ("a", "b", "c")}
 
 
+@pytest.mark.usefixtures("database")
 def test_all_that_waits_is_listed_oldest_first_as_the_agents_own_list_tells_it(
     operator: Client, agents: dict[str, Client]
 ) -> None:

@@ -21,6 +21,9 @@ from tests.integration.http.serving import Running, serve
 from tests.integration.http.test_event_stream import until
 from tests.support.events import Received, Stream, streamed
 from tests.support.postgres import Database
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 STREAM = {"Accept": "text/event-stream"}
 
@@ -285,6 +288,7 @@ def test_h19_a_stream_ends_with_the_key_that_it_was_asked_for_with(
     assert until(lambda: service.app.services.streams.ended[Ending.REFUSED] == 1)
 
 
+@pytest.mark.usefixtures("database")
 def test_many_streams_of_a_tenant_ask_the_database_once(service: Running, operator: Client) -> None:
     operator.create("seen", None)
     pollers = service.app.services.ledger.feed.pollers

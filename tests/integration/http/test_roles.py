@@ -11,6 +11,9 @@ from tests.integration.http.client import Client
 from tests.integration.http.posting import event, fragment
 from tests.integration.http.serving import Running
 from tests.integration.http.wire import routes
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 BODIES: dict[str, dict[str, object]] = {
     "agents": {"agent_id": "mailer", "policy": None},
