@@ -153,3 +153,23 @@ def test_what_is_said_of_the_log_is_in_the_settings() -> None:
     ):
         assert setting in told
         assert setting in settings
+
+
+def test_the_archive_takes_a_file_once_whole_and_never_another_in_its_place(tmp_path: Path) -> None:
+    """As PostgreSQL runs the command, which after a crash comes again with what was archived, or half was."""
+    settings = (FOLDER / "postgresql.conf.example").read_text("utf-8")
+    [command] = re.findall(r"^archive_command = '(.*)'$", settings, re.MULTILINE)
+    archive, coming = tmp_path / "archive", tmp_path / "pg_wal"
+    archive.mkdir()
+    command = command.replace("/archive/", f"{archive}/").replace("%p", str(coming)).replace("%f", "0001")
+
+    def archived(content: bytes) -> bool:
+        coming.write_bytes(content)
+        return subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False).returncode == 0
+
+    (archive / "0001.part").write_bytes(b"a copy that bro")
+    assert archived(b"what was written")
+    assert archived(b"what was written"), "the same once more"
+    assert not archived(b"something else")
+    assert [path.name for path in archive.iterdir()] == ["0001"]
+    assert (archive / "0001").read_bytes() == b"what was written"
