@@ -16,6 +16,9 @@ from tests.integration.http.serving import Running
 from tests.support.cli import run_trails
 from tests.support.ledgers import TABLE
 from tests.support.postgres import Database
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 ATTACKS = (
     "<img src=x onerror=alert(1)>",

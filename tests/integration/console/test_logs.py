@@ -8,6 +8,7 @@ from html import unescape
 from typing import Any
 
 import psycopg
+import pytest
 
 from app.console.pages import PAGES
 from app.http.access import PUBLIC
@@ -19,6 +20,9 @@ from tests.integration.http.client import Client
 from tests.integration.http.posting import fragment, node
 from tests.support.ledgers import TABLE
 from tests.support.postgres import Database
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 SESSION = "123e4567-e89b-12d3-a456-426614174000"
 
@@ -110,6 +114,7 @@ def test_filters_find_records_by_kind_actor_action_session_and_time(
     assert found("kind=event&actor=nobody&since=&until=") == []
 
 
+@pytest.mark.usefixtures("database")
 def test_a_search_looks_at_so_many_records_and_says_where_it_goes_on(
     signed_in: Visit, operator: Client, service: Any
 ) -> None:
@@ -193,6 +198,7 @@ def test_h23_nothing_in_an_export_line_reorders_the_page_and_the_copy_is_exact(
     assert "steer or hide" not in plain
 
 
+@pytest.mark.usefixtures("database")
 def test_times_say_their_zone(signed_in: Visit, operator: Client) -> None:
     operator.create("scout")
     assert operator.post("/v1/keys", {"role": "auditor", "name": "Ada"}).status == 200
@@ -274,6 +280,7 @@ def test_a_record_that_was_replaced_by_one_of_another_link_does_not_verify(
     assert "Does not verify (link)" in html
 
 
+@pytest.mark.usefixtures("database")
 def test_t15_looking_at_records_is_on_record_once_an_hour_for_each_key_and_agent(
     visit: Visit, operator: Client
 ) -> None:
@@ -323,6 +330,7 @@ def test_h17_no_page_is_kept_by_anybody(signed_in: Visit, operator: Client) -> N
         assert headers["cache-control"] == "no-store", path
 
 
+@pytest.mark.usefixtures("database")
 def test_the_administration_tells_each_act_in_words(visit: Visit, operator: Client) -> None:
     operator.create("scout")
     visit.sign_in(key_of(operator, "operator", "Ada"))
@@ -348,6 +356,7 @@ def test_the_administration_tells_each_act_in_words(visit: Visit, operator: Clie
     assert visit.get("/agents/_administration/log/0").status == 200
 
 
+@pytest.mark.usefixtures("database")
 def test_a_key_is_issued_shown_once_and_revoked(signed_in: Visit, operator: Client) -> None:
     html = signed_in.get("/keys").text
     once = re.search(r'name="once" value="([^"]+)"', html)

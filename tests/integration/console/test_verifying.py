@@ -18,6 +18,9 @@ from tests.integration.console.test_agent_pages import administrative
 from tests.integration.http.client import Client
 from tests.support.ledgers import TABLE
 from tests.support.postgres import Database
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 SCOUT = "agent_id = 'scout'"
 SECONDS = 20.0

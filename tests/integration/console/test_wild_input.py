@@ -22,6 +22,9 @@ from tests.integration.console.browser import Shown, Visit
 from tests.integration.http.client import Client
 from tests.integration.http.posting import SESSION, fragment, node, node_id
 from tests.support.faults import FULL, rounds
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 WILD: Final = (
     "<script>alert(1)</script>",

@@ -29,6 +29,9 @@ from tests.support.faults import rounds
 from tests.support.long_chains import fill
 from tests.support.pgbouncer import running_pooler
 from tests.support.postgres import Database
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 FORMS = ("jsonl", "csv", "parquet", "bundle")
 
@@ -175,6 +178,7 @@ def test_an_export_is_for_operators_and_auditors(operator: Client, agent: Client
     assert operator.as_(None).get("/v1/export").status == 401
 
 
+@pytest.mark.usefixtures("database")
 def test_h17_an_export_is_never_kept_by_a_cache_and_has_a_plain_name(operator: Client, agent: Client) -> None:
     del agent
     for form in FORMS:

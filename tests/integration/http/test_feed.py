@@ -239,6 +239,7 @@ def at_its_place(stream: Stream) -> Stream:
     return stream
 
 
+@pytest.mark.usefixtures("database")
 def test_a_stream_goes_on_as_records_come(service: Running, operator: Client) -> None:
     operator.create("seen", None)
     with streamed(service.port, "/v1/feed", operator.token) as stream:
@@ -276,6 +277,7 @@ def test_a_stream_of_few_kinds_tells_these_alone(service: Running, operator: Cli
         assert told([stream.next()]) == [("mailer", 3)]
 
 
+@pytest.mark.usefixtures("database")
 def test_h19_a_stream_ends_with_the_key_that_it_was_asked_for_with(
     service: Running, operator: Client
 ) -> None:

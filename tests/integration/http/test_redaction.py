@@ -16,7 +16,10 @@ from tests.integration.http.client import POLICY, Client
 from tests.integration.http.posting import event, fragment, node, post_lines, recorded
 from tests.integration.http.serving import Running
 from tests.support import otlp
+from tests.support.sharing import service, shared
 from tests.support.spans import as_json, protobuf, tool
+
+__all__ = ["service", "shared"]
 
 Admin: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 

@@ -14,6 +14,9 @@ import pytest
 from tests.integration.http.client import Client
 from tests.integration.http.posting import SESSION, fragment, node, node_id
 from tests.support.postgres import Database
+from tests.support.sharing import service, shared
+
+__all__ = ["service", "shared"]
 
 TRAIL = "trails.agent_audit_trails"
 
