@@ -259,7 +259,7 @@ def another_master_key(settings: Settings) -> StartupError:
     return StartupError(
         f"the signing keys of this database do not open under the master key of {source}: the database "
         "was set up with another master key; give that one (TRAILS_MASTER_KEY, or keys/master.key of its "
-        "folder)"
+        "folder; where that file was missing a new one was made, and the old one belongs in its place)"
     )
 
 
