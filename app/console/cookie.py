@@ -88,7 +88,7 @@ def cookie_of(request: Call) -> Cookie | None:
     for value in [value for found, _, value in pairs if found == name][:2]:
         if 0 < len(value) <= _MAX_COOKIE_BYTES:
             try:
-                box = base64.urlsafe_b64decode(value)
+                box = base64.b64decode(value, altchars=b"-_", validate=True)
                 return msgspec.msgpack.decode(open_secret(key, box, context=_CONTEXT), type=Cookie)
             except (KeyMaterialError, ValueError):
                 continue
