@@ -69,108 +69,6 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION trails.shown_nodes_v1() RETURNS TABLE (
-    tenant_id uuid, agent_id text, session_id uuid, node_id text, parent_id text, node_type text, name text,
-    status text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb, started_at timestamptz,
-    ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint, output_tokens bigint,
-    total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz, clock_skew interval,
-    clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid, seq bigint, hash text,
-    record_id bigint, trace_data jsonb, inner_end boolean)
-    LANGUAGE sql STABLE PARALLEL SAFE
-AS $$
-    SELECT t.tenant_id,
-           t.agent_id,
-           t.session_id,
-           lower(x.node ->> 'node_id'),
-           lower(x.node ->> 'parent_id'),
-           x.node ->> 'node_type',
-           x.node ->> 'name',
-           x.node -> 'outputs' ->> 'status',
-           x.node ->> 'thought_process',
-           x.node -> 'inputs',
-           x.node -> 'outputs',
-           x.node -> 'metadata',
-           trails.started_at_v1(x.node -> 'metadata'),
-           trails.ended_at_v1(x.node -> 'metadata'),
-           trails.number_v1(x.node -> 'metadata' -> 'duration_ms'),
-           x.node -> 'metadata' ->> 'model',
-           trails.input_tokens_v1(x.node -> 'metadata'),
-           trails.output_tokens_v1(x.node -> 'metadata'),
-           trails.total_tokens_v1(x.node -> 'metadata'),
-           trails.number_v1(x.node -> 'metadata' -> 'cost'),
-           CASE WHEN f.guarded THEN t.trace_data ->> 'action_id' END,
-           t.created_at,
-           trails.started_at_v1(x.node -> 'metadata') - t.created_at,
-           trails.started_at_v1(x.node -> 'metadata')
-               NOT BETWEEN t.created_at - interval '24 hours' AND t.created_at + interval '5 minutes',
-           coalesce((r.sendings ->> lower(x.node ->> 'node_id'))::bigint, 1),
-           x."position",
-           t.kind,
-           t.log_uuid,
-           t.seq,
-           t.hash,
-           t.id,
-           t.trace_data,
-           coalesce(r.inner_ends ? x."position"::text, false)
-      FROM trails.agent_audit_trails AS t
-      -- The tree is taken out of its document once a record. Each OFFSET 0 keeps what is asked once a record there,
-      -- each ORDER BY with a LIMIT is what one index alone answers.
-     CROSS JOIN LATERAL (
-           SELECT t.trace_data -> 'trace_tree' AS tree,
-                  t.kind IN ('outcome', 'action_denied', 'action_rejected') AS guarded,
-                  (SELECT true
-                     FROM trails.sendings AS s
-                    WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
-                    ORDER BY s.node_id, s.log_uuid, s.seq
-                    LIMIT 1) AS indexed
-           OFFSET 0) AS f
-     CROSS JOIN LATERAL (
-           SELECT replaced.ids,
-                  -- Only for whom asks for sendings, or for calls: a column that is not used is not computed.
-                  CASE WHEN f.indexed AND NOT f.guarded THEN (
-                      SELECT jsonb_object_agg(i.node_id, (
-                                 SELECT count(*)
-                                   FROM trails.sendings AS s
-                                  WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
-                                    AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid))
-                        FROM trails.node_ids_v1(f.tree) AS i
-                       WHERE NOT replaced.ids ? i.node_id::text) END AS sendings,
-                  CASE WHEN NOT f.tree @? 'lax $[*].metadata.nested_in' THEN NULL
-                       WHEN f.indexed THEN (
-                      SELECT jsonb_object_agg(m."position", true)
-                        FROM trails.marked_calls_v1(f.tree) AS m
-                       WHERE trails.inner_end_v1(t.tenant_id, t.session_id, t.log_uuid, t.agent_id, t.actor,
-                                                 m.outer_id, m.tool, m.status))
-                       ELSE trails.inner_ends_v1(f.tree) END AS inner_ends
-             FROM (SELECT coalesce(CASE WHEN f.indexed AND NOT f.guarded THEN (
-                              SELECT jsonb_object_agg(i.node_id, true)
-                                FROM trails.node_ids_v1(f.tree) AS i
-                               WHERE (SELECT s.seq
-                                        FROM trails.sendings AS s
-                                       WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
-                                         AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid
-                                       ORDER BY s.seq DESC
-                                       LIMIT 1) > t.seq
-                                  OR (SELECT s.seq
-                                        FROM trails.sendings AS s
-                                       WHERE s.tenant_id = t.tenant_id AND s.session_id = t.session_id
-                                         AND s.node_id = i.node_id AND s.log_uuid = t.log_uuid AND s.guarded
-                                       ORDER BY s.seq DESC
-                                       LIMIT 1) IS NOT NULL) END, '{}') AS ids
-                   OFFSET 0) AS replaced
-           OFFSET 0) AS r
-      -- The path uses no variable. To name the ids as its variables is what makes the planner ask for them, and for
-      -- all that is asked with them, first, once a record, and never again for each node.
-     CROSS JOIN LATERAL jsonb_path_query(f.tree, 'lax $[*]', r.ids) WITH ORDINALITY AS x (node, "position")
-     WHERE (r.ids ? lower(x.node ->> 'node_id')) IS NOT TRUE
-       AND (t.kind <> 'outcome' OR t.trace_data ->> 'status' IS DISTINCT FROM 'unknown'
-            OR NOT EXISTS (
-               SELECT FROM trails.agent_audit_trails AS o
-                WHERE o.tenant_id = t.tenant_id AND o.log_uuid = t.log_uuid AND o.seq > t.seq
-                  AND o.kind = 'outcome' AND o.trace_data ->> 'action_id' = t.trace_data ->> 'action_id'
-               OFFSET 0))
-$$;
-
 CREATE OR REPLACE FUNCTION trails.trace_nodes_v1() RETURNS TABLE (
     tenant_id uuid, agent_id text, session_id uuid, node_id text, parent_id text, node_type text, name text,
     status text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb, started_at timestamptz,
@@ -276,7 +174,24 @@ AS $$
        AND (r.tokens OR r.cost AND u.cost IS NOT NULL)
 $$;
 
-GRANT EXECUTE ON FUNCTION trails.shown_nodes_v1() TO trails_app, trails_auditor;
 DROP FUNCTION trails.parts_tell_v1(uuid, uuid, jsonb, boolean, text), trails.shown_nodes_v2(),
               trails.shown_tree_v1(uuid, uuid, uuid, bigint, text, text, text, jsonb),
               trails.sent_times_v1(uuid, uuid, uuid, uuid), trails.replaced_v1(uuid, uuid, uuid, bigint, jsonb);
+
+CREATE OR REPLACE FUNCTION trails.failed_tool_calls_v1() RETURNS TABLE (
+    tenant_id uuid, agent_id text, session_id uuid, node_id text, parent_id text, node_type text, tool text,
+    status text, error text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb,
+    started_at timestamptz, ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint,
+    output_tokens bigint, total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz,
+    clock_skew interval, clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid,
+    seq bigint, hash text, record_id bigint)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT c.tenant_id, c.agent_id, c.session_id, c.node_id, c.parent_id, c.node_type, c.tool, c.status, c.error,
+           c.thought_process, c.inputs, c.outputs, c.metadata, c.started_at, c.ended_at, c.duration_ms, c.model,
+           c.input_tokens, c.output_tokens, c.total_tokens, c.cost, c.action_id, c.recorded_at, c.clock_skew,
+           c.clock_skewed, c.sendings, c."position", c.kind, c.log_uuid, c.seq, c.hash, c.record_id
+      FROM trails.tool_calls_v1() AS c
+     WHERE c.status = 'failed'
+       AND c.trace_data @> '{"trace_tree": [{"outputs": {"status": "failed"}, "node_type": "TOOL_CALL"}]}'::jsonb
+$$;

@@ -379,7 +379,28 @@ AS $$
        AND (r.tokens OR u.cost IS NOT NULL AND r.cost)
 $$;
 
-DROP FUNCTION trails.shown_nodes_v1();
+-- --------------------------------------------------------------------------------------- failed calls
+
+-- The calls of tool_calls that failed, by the definition of before: of the few records that the index names each is
+-- looked at by itself, and looks that stand in the query cost half of what they cost in a function.
+CREATE OR REPLACE FUNCTION trails.failed_tool_calls_v1() RETURNS TABLE (
+    tenant_id uuid, agent_id text, session_id uuid, node_id text, parent_id text, node_type text, tool text,
+    status text, error text, thought_process text, inputs jsonb, outputs jsonb, metadata jsonb,
+    started_at timestamptz, ended_at timestamptz, duration_ms numeric, model text, input_tokens bigint,
+    output_tokens bigint, total_tokens bigint, cost numeric, action_id text, recorded_at timestamptz,
+    clock_skew interval, clock_skewed boolean, sendings bigint, "position" bigint, kind text, log_uuid uuid,
+    seq bigint, hash text, record_id bigint)
+    LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT n.tenant_id, n.agent_id, n.session_id, n.node_id, n.parent_id, n.node_type, n.name, n.status,
+           trails.error_v1(n.outputs),
+           n.thought_process, n.inputs, n.outputs, n.metadata, n.started_at, n.ended_at, n.duration_ms, n.model,
+           n.input_tokens, n.output_tokens, n.total_tokens, n.cost, n.action_id, n.recorded_at, n.clock_skew,
+           n.clock_skewed, n.sendings, n."position", n.kind, n.log_uuid, n.seq, n.hash, n.record_id
+      FROM trails.shown_nodes_v1() AS n
+     WHERE n.node_type = 'TOOL_CALL' AND NOT n.inner_end AND n.status = 'failed'
+       AND n.trace_data @> '{"trace_tree": [{"outputs": {"status": "failed"}, "node_type": "TOOL_CALL"}]}'::jsonb
+$$;
 
 -- ------------------------------------------------------------------------------------------- grants
 

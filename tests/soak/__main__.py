@@ -20,9 +20,9 @@ WIDTH = 100
 _HELP = f"""Runs two server processes on one PostgreSQL of their own under a mixed load, and judges.
 
 Agents ask, operators approve, outcomes are reported, traces, events and OTLP spans are posted, sessions, logs
-and verifications are read, and two auditors ask the cookbook's questions by SQL, all at a steady rate well
-below what the machine could do. Memory, latencies, errors, connections and the table's size are sampled every
-five seconds.
+and verifications are read, and two auditors ask the cookbook's questions about the last two minutes by SQL,
+all at a steady rate well below what the machine could do. Memory, latencies, errors, connections and the
+table's size are sampled every five seconds.
 
 Judged at the end: no errors; trails verify finds everything intact; each acknowledged record is there once;
 the memory of each server and of PostgreSQL grows by no more than {verdicts.SERVER_MIB_A_MINUTE:g} and

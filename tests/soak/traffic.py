@@ -11,7 +11,7 @@ import json
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import msgspec
@@ -41,6 +41,9 @@ RATES: Mapping[str, float] = {
 
 LANES: Mapping[str, int] = {"ask": 8, "outcome": 8, "approve": 4, "trace": 4, "event": 2, "otlp": 2, "sql": 2}
 """Of each kind its connections, half to each server; one, where none is named."""
+
+ASKED_OF = timedelta(minutes=2)
+"""How far back auditors ask: what they ask of is as much at the end as at the beginning."""
 
 LIFETIME = 100
 """Actions that an agent asks for; then the next one takes its place."""
@@ -241,17 +244,22 @@ class Traffic:
         return act
 
     async def _sql(self, url: str, number: int) -> Act:
-        """An auditor who asks the questions of the cookbook in turn."""
+        """An auditor who asks the questions of the cookbook in turn, of the last minutes as a dashboard does.
+
+        What has no range looks at all that there is each time, and would slow the machine down more and more.
+        """
         connection = await asyncpg.connect(url)
         self._close.append(connection.terminate)
-        cookbook = list(recipes().values())
+        cookbook = [recipe for recipe in recipes().values() if recipe.parameter("since") is not None]
         turn = number * len(cookbook) // 2
 
         async def act() -> bool:
             nonlocal turn
             recipe = cookbook[turn % len(cookbook)]
             turn += 1
-            await connection.fetch(recipe.statement, *read_values(recipe, [], datetime.now(UTC)))
+            now = datetime.now(UTC)
+            since = f"since={(now - ASKED_OF).isoformat()}"
+            await connection.fetch(recipe.statement, *read_values(recipe, [since], now))
             return True
 
         return self._guarded("sql", act)

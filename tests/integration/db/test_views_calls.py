@@ -18,7 +18,7 @@ import db.sessions
 from app.trace.node import action_node_id
 from db.pool import Pool
 from tests.support.rows import Maker, register_tenant, started_chain
-from tests.support.view_rows import SESSION, Json, fragment, node, node_id, send, view
+from tests.support.view_rows import SESSION, Json, by, fragment, node, node_id, send, view
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -138,7 +138,8 @@ async def calls(pool: Pool, tenant: UUID) -> list[str]:
     """The calls of the session, which all who count them agree on."""
     rows = await view(pool, tenant, "tool_calls", "session_id = $1", SESSION)
     failed = await view(pool, tenant, "failed_tool_calls", "session_id = $1", SESSION)
-    assert {row["node_id"] for row in failed} == {row["node_id"] for row in rows if row["status"] == "failed"}
+    of_calls = [row for row in rows if row["status"] == "failed"]
+    assert by(failed, "log_uuid", "seq", "position") == by(of_calls, "log_uuid", "seq", "position")
     counts = len(rows), len(failed)
     [session] = await view(pool, tenant, "sessions", "session_id = $1", SESSION)
     assert (session["tool_calls"], session["failed_tool_calls"]) == counts
