@@ -201,6 +201,53 @@ def test_h26_the_command_line_fails_when_its_backend_is_ended(database: Database
     assert told == [("export_begun",), ("export_broken",)]
 
 
+def command_line(database: Database, folder: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
+    environment = service_environment(database.app_url, TRAILS_DATA_DIR=str(folder / "data"))
+    command = [sys.executable, "-m", "app.cli", "export", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
+
+
+def exported(database: Database, folder: Path, *arguments: str | Path) -> None:
+    with command_line(database, folder, *arguments) as export:
+        _, said = export.communicate(timeout=WAIT_SECS)
+    assert export.returncode == 0, said.decode()
+
+
+def test_h26_a_chain_whose_export_is_killed_is_gone_on_with_to_the_same_bytes(
+    database: Database, tmp_path: Path
+) -> None:
+    path, part, whole = tmp_path / "one.jsonl", tmp_path / "one.jsonl.part", tmp_path / "whole.jsonl"
+    for more in ((), ("--resume",)):
+        before = part.stat().st_size if part.exists() else 0
+        with command_line(database, tmp_path, AGENT, "--out", path, *more) as export:
+            until(lambda size=before: part.exists() and part.stat().st_size > size)
+            export.kill()
+        assert not path.exists()
+    assert part.stat().st_size > 0
+    exported(database, tmp_path, AGENT, "--out", path, "--resume")
+    exported(database, tmp_path, AGENT, "--out", whole)
+    assert path.read_bytes() == whole.read_bytes()
+    assert not part.exists()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_h26_of_an_export_that_is_killed_nothing_has_its_name(
+    database: Database, tmp_path: Path, form: str
+) -> None:
+    path, out = tmp_path / "out" / f"all.{form}", tmp_path / "out"
+    out.mkdir()
+    arguments = ("--all", "--format", form, "--out", path)
+    with command_line(database, tmp_path, *arguments) as export:
+        until(lambda: any(file.stat().st_size for file in out.iterdir()))
+        export.kill()
+    assert not path.exists()
+    with command_line(database, tmp_path, *arguments, "--resume") as export:
+        _, said = export.communicate(timeout=WAIT_SECS)
+    assert (export.returncode != 0, b"for the records of one AGENT alone" in said) == (True, True)
+    exported(database, tmp_path, *arguments)
+    assert not is_incomplete(path, form)
+
+
 @pytest.mark.skipif(not FULL, reason="it lasts as long as a service waits for its requests")
 def test_h27_a_service_that_is_told_to_stop_cuts_an_export_that_does_not_end(
     database: Database, start_server: StartServer, tmp_path: Path

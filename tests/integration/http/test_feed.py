@@ -14,13 +14,17 @@ from app.chain.record import hash_text, split_line
 from app.http import documents, event_stream
 from app.http.streams import Ending
 from app.ledger.feed import poller
+from app.ledger.feed.cursor import Cursors, Position
 from app.principal import ADMINISTRATION
+from app.settings import Secrets
+from db.schema import DEFAULT_TENANT_ID
 from tests.integration.http.client import Client, Reply
 from tests.integration.http.posting import event
 from tests.integration.http.serving import Running, serve
 from tests.integration.http.test_event_stream import until
 from tests.support.events import Received, Stream, streamed
 from tests.support.postgres import Database
+from tests.support.server import OPERATOR_TOKEN
 from tests.support.sharing import service, shared
 
 __all__ = ["service", "shared"]
@@ -207,6 +211,25 @@ async def test_a_cursor_of_another_database_is_told_so(operator: Client, admin: 
         reply = operator.send("GET", f"/v1/feed?after={cursor}", headers=headers)
         assert refusal(reply) == (410, "cursor_gone")
         assert "from=" in reply.json["error"]
+
+
+def test_a_cursor_from_a_time_to_come_is_told_so(database: Database) -> None:
+    """As of a database that was set back within its timeline: later transactions are not those it knows."""
+    known = Secrets(OPERATOR_TOKEN, b"k" * 32)
+    with serve(database.app_url, known=known) as service:
+        operator = Client(service.url, service.operator_token)
+        operator.create("seen", None)
+        cursors = Cursors(known.master_key)
+        cursor = cursors.open(DEFAULT_TENANT_ID, page(operator, "?from=start").next)
+        since = cursor.position.since
+        assert since is not None
+        later = msgspec.structs.replace(since, xmin=since.xmax + 10**6, xmax=since.xmax + 10**6, xip=())
+        ahead = msgspec.structs.replace(cursor, position=Position(later))
+        for headers in ({}, STREAM):
+            sealed = cursors.seal(DEFAULT_TENANT_ID, ahead)
+            reply = operator.send("GET", f"/v1/feed?after={sealed}", headers=headers)
+            assert refusal(reply) == (410, "cursor_gone")
+            assert "set back" in reply.json["error"]
 
 
 async def test_what_was_changed_is_marked_and_still_told(operator: Client, admin: asyncpg.Connection) -> None:
