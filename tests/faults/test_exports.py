@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -213,21 +214,27 @@ def exported(database: Database, folder: Path, *arguments: str | Path) -> None:
     assert export.returncode == 0, said.decode()
 
 
+def killed_as_it_writes(database: Database, folder: Path, out: Path, *arguments: str | Path) -> None:
+    """Begins an export and kills it as soon as the folder ``out`` holds something of it."""
+    out.mkdir()
+    with command_line(database, folder, *arguments) as export:
+        while export.poll() is None and not any(file.stat().st_size for file in out.iterdir()):
+            time.sleep(0.001)
+        export.kill()
+    assert export.returncode == -signal.SIGKILL
+
+
 def test_h26_a_chain_whose_export_is_killed_is_gone_on_with_to_the_same_bytes(
     database: Database, tmp_path: Path
 ) -> None:
-    path, part, whole = tmp_path / "one.jsonl", tmp_path / "one.jsonl.part", tmp_path / "whole.jsonl"
-    for more in ((), ("--resume",)):
-        before = part.stat().st_size if part.exists() else 0
-        with command_line(database, tmp_path, AGENT, "--out", path, *more) as export:
-            until(lambda size=before: part.exists() and part.stat().st_size > size)
-            export.kill()
-        assert not path.exists()
-    assert part.stat().st_size > 0
+    out = tmp_path / "out"
+    path, whole = out / "one.jsonl", tmp_path / "whole.jsonl"
+    killed_as_it_writes(database, tmp_path, out, AGENT, "--out", path)
+    assert [file.name for file in out.iterdir()] == ["one.jsonl.part"]
     exported(database, tmp_path, AGENT, "--out", path, "--resume")
     exported(database, tmp_path, AGENT, "--out", whole)
     assert path.read_bytes() == whole.read_bytes()
-    assert not part.exists()
+    assert [file.name for file in out.iterdir()] == ["one.jsonl"]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
@@ -235,11 +242,8 @@ def test_h26_of_an_export_that_is_killed_nothing_has_its_name(
     database: Database, tmp_path: Path, form: str
 ) -> None:
     path, out = tmp_path / "out" / f"all.{form}", tmp_path / "out"
-    out.mkdir()
     arguments = ("--all", "--format", form, "--out", path)
-    with command_line(database, tmp_path, *arguments) as export:
-        until(lambda: any(file.stat().st_size for file in out.iterdir()))
-        export.kill()
+    killed_as_it_writes(database, tmp_path, out, *arguments)
     assert not path.exists()
     with command_line(database, tmp_path, *arguments, "--resume") as export:
         _, said = export.communicate(timeout=WAIT_SECS)

@@ -29,7 +29,7 @@ def test_a_heads_file_names_chains_in_three_ways_or_not_at_all(tmp_path: Path) -
     assert found.troubles == ()
     assert found.anchors == (
         Anchor(1, HASH),
-        Anchor(2, HASH, log_uuid=UUID),
+        Anchor(2, HASH, log_uuid=UUID, told="acme/scout"),
         Anchor(3, HASH, tenant="acme", agent_id="scout"),
         Anchor(4, HASH, agent_id="scout"),
     )
