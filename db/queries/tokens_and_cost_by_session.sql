@@ -36,7 +36,7 @@ WITH chosen AS MATERIALIZED (
       FROM trails.tool_calls
      WHERE metadata ?| '{tokens,cost}'
        AND recorded_at >= coalesce(:since::timestamptz, '-infinity')
-), told AS (
+), told AS MATERIALIZED (
     SELECT tenant_id, session_id,
            coalesce(sum(input_tokens) FILTER (WHERE node_type IS DISTINCT FROM 'AGENT'), sum(input_tokens))
                AS input_tokens,
@@ -49,7 +49,7 @@ WITH chosen AS MATERIALIZED (
                     sum(cost) FILTER (WHERE action_id IS NULL)) AS cost
       FROM node
      GROUP BY tenant_id, session_id
-), charged AS (
+), charged AS MATERIALIZED (
     SELECT tenant_id, session_id, coalesce(sum(cost) FILTER (WHERE decision = 'allowed'), 0) AS budget_spent
       FROM trails.actions
      WHERE session_id IS NOT NULL

@@ -14,12 +14,16 @@
 --   error        Why it failed, as far as the call says so.
 --   session_id   The session; of a guarded action without one its agent's log_uuid.
 --   node_id      The call's node in the session's tree.
+WITH corrected AS MATERIALIZED (
+    -- Once and not for each failure, however few of these the planner expects.
+    SELECT DISTINCT tenant_id, session_id, agent_id, failed_node_id
+      FROM trails.corrections
+     WHERE recorded_at >= coalesce(:since::timestamptz, '-infinity')
+       AND recorded_at < coalesce(:until::timestamptz, 'infinity')
+)
 SELECT f.recorded_at, f.agent_id, f.tool, f.error, f.session_id, f.node_id
   FROM trails.failed_tool_calls AS f
-  LEFT JOIN (SELECT DISTINCT tenant_id, session_id, agent_id, failed_node_id
-               FROM trails.corrections
-              WHERE recorded_at >= coalesce(:since::timestamptz, '-infinity')
-                AND recorded_at < coalesce(:until::timestamptz, 'infinity')) AS c
+  LEFT JOIN corrected AS c
     ON c.tenant_id = f.tenant_id AND c.session_id = f.session_id AND c.agent_id = f.agent_id
        AND c.failed_node_id = f.node_id
  WHERE f.recorded_at >= coalesce(:since::timestamptz, '-infinity')
